@@ -1,0 +1,112 @@
+"""Sizes, durations and counts as people write them: "64MiB", "10min", "500 steps".
+
+Pure parsing and printing; no clock is read here.
+"""
+
+import re
+from typing import Literal, NamedTuple
+
+_SIZE_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
+    "min": 60.0, "m": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0,
+}  # fmt: skip
+_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
+
+
+class Every(NamedTuple):
+    """How often: a count of steps, or seconds of wall time."""
+
+    amount: float
+    unit: Literal["steps", "seconds"]
+
+    def __str__(self) -> str:
+        return f"{int(self.amount)} steps" if self.unit == "steps" else format_seconds(self.amount)
+
+
+def _split(text: str | int | float, what: str, example: str) -> tuple[float, str]:
+    if isinstance(text, bool):
+        raise ValueError(f"{what} cannot be {text!r}; write it like {example}")
+    if isinstance(text, int | float):
+        return float(text), ""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a {what}; write it like {example}")
+    return float(match.group(1).replace("_", "")), match.group(2).lower()
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes of a size such as "64MiB" (2**20) or "64MB" (10**6); a bare number is bytes."""
+    amount, unit = _split(text, "size", '"64MiB"')
+    if unit not in _SIZE_UNITS:
+        raise ValueError(f"{text!r} has the unknown unit {unit!r}; write a size like \"64MiB\"")
+    return int(amount * _SIZE_UNITS[unit])
+
+
+def parse_seconds(text: str | int | float) -> float:
+    """Seconds of a duration such as "30s", "10min", "2h"; a bare number is seconds."""
+    amount, unit = _split(text, "duration", '"10min"')
+    if unit and unit not in _SECONDS:
+        raise ValueError(f"{text!r} has the unknown unit {unit!r}; write a duration like \"10min\"")
+    return amount * _SECONDS.get(unit, 1.0)
+
+
+def parse_every(text: str | int | float) -> Every:
+    """"500 steps", "10min", or a bare number of steps; must be positive."""
+    amount, unit = _split(text, "interval", '"500 steps" or "10min"')
+    if unit in ("", "step", "steps"):
+        every = Every(float(int(amount)), "steps")
+    elif unit in _SECONDS:
+        every = Every(amount * _SECONDS[unit], "seconds")
+    else:
+        raise ValueError(f'{text!r} has the unknown unit {unit!r}; write "500 steps" or "10min"')
+    if every.amount <= 0:
+        raise ValueError(f'{text!r} is not positive; write "500 steps" or "10min"')
+    return every
+
+
+def parse_fraction(text: str | float) -> float:
+    """A share as "10%" or 0.1, between 0 and 1."""
+    amount, unit = _split(text, "share", '"10%" or 0.1')
+    share = amount / 100 if unit == "%" else amount
+    if unit not in ("", "%") or not 0 <= share <= 1:
+        raise ValueError(f'{text!r} is not a share between 0 and 1; write "10%" or 0.1')
+    return share
+
+
+def format_bytes(count: float) -> str:
+    """Bytes with a binary unit, three digits: "1.50 GiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
+
+
+def format_count(count: float) -> str:
+    """A count with a decimal unit: "1.24 M"."""
+    for unit in ("", " k", " M", " G"):
+        if count < 1000:
+            return f"{count:.0f}" if not unit else f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:.3g} T"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: "3.2 s", "4 min 05 s", "2 h 03 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24:02d} h"

@@ -1,0 +1,58 @@
+"""What every store can do: bytes by key, behind a URL.
+
+A key is a relative path with "/" between its parts. A put is atomic: readers see the whole
+object or none of it. `if_absent=True` is the one primitive that commits and claims are built
+from: of several writers exactly one succeeds.
+
+Safe from any thread. Not safe across fork: see `torchrelay.store.objects`.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Entry(NamedTuple):
+    """One object as a listing shows it."""
+
+    key: str
+    size: int
+    """Bytes."""
+    modified_s: float
+    """Unix time of the last write, by the store's clock."""
+
+
+class Writer(Protocol):
+    """A sink for one object that appears only when its context ends without an error."""
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+
+
+class Store(Protocol):
+    """Bytes by key. Errors: NotFoundError, AlreadyExistsError, StoreError; OSError when a disk is full."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets; opening it again gives the same store."""
+
+    def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> None:
+        """Write one object durably; with `if_absent`, fail when the key is taken."""
+
+    def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes [start, start + length) of an object, or all of it."""
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """Objects whose key lies under the folder `prefix`, sorted by key."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; an absent one is no error."""
+
+    def open_writer(self, key: str) -> AbstractContextManager[Writer]:
+        """Stream one large object; durable and visible when the context ends, absent if it raises."""
+
+    def local_path(self, key: str) -> Path | None:
+        """The object as a file on this machine, where the store keeps it as one; else None."""

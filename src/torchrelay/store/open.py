@@ -1,0 +1,49 @@
+"""Open a store by its URL, and check early that it can be written."""
+
+import os
+import uuid
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from torchrelay.core.errors import StoreError
+from torchrelay.core.plugins import nearest
+from torchrelay.store.base import Store
+from torchrelay.store.files import FileStore
+from torchrelay.store.objects import open_memory, open_s3
+
+DEFAULT_STORE = "relay-store"
+"""Where runs, datasets and models lie when nothing else is said: a folder here."""
+
+PATIENCE_S = 180.0
+"""How long one request to a remote store is retried."""
+
+_SCHEMES = ["file", "memory", "s3"]
+
+
+def open_store(url: str, *, retry_s: float = PATIENCE_S) -> Store:
+    """The store at `file:///abs/path`, `file://./relative`, a plain path, `s3://bucket/prefix`, `memory://name`."""
+    if "://" not in url:
+        return FileStore(Path(os.path.abspath(os.path.expanduser(url))))
+    parts = urlsplit(url)
+    path = parts.path.strip("/")
+    if parts.scheme == "file":
+        return FileStore(Path(os.path.abspath(parts.netloc + parts.path)))
+    if parts.scheme == "memory":
+        return open_memory(url, parts.netloc, path)
+    if parts.scheme == "s3":
+        return open_s3(url.rstrip("/"), parts.netloc, path, retry_s=retry_s)
+    raise StoreError(
+        f"{url!r}: there is no store for {parts.scheme}://{nearest(parts.scheme, _SCHEMES)}",
+        hint="use file://, s3:// or memory://",
+    )
+
+
+def check_writable(url: str, prefix: str) -> None:
+    """Raise StoreError now, rather than at the first save, when `url` cannot be written under `prefix`."""
+    store = open_store(url, retry_s=10.0)
+    key = f"{prefix}/.probe-{uuid.uuid4().hex}"
+    try:
+        store.put(key, b"probe", if_absent=True)
+        store.delete(key)
+    except OSError as error:
+        raise StoreError(f"cannot write to {store.url}/{prefix}: {error.strerror}") from error
