@@ -1,0 +1,1 @@
+"""What survives: saving, verifying, loading, exporting."""

@@ -1,0 +1,1 @@
+"""Words every part shares: errors, units, records, plug-ins, the clock."""

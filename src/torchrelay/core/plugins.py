@@ -32,7 +32,8 @@ def load_plugin(group: str, name: str) -> Callable[..., Any]:
 def load_object(reference: str, where: str) -> Any:
     """The object that `package.module:name` names; `where` is the recipe path for errors.
 
-    The current directory is importable because the command line puts it on the path."""
+    The current directory is importable because the command line puts it on the path.
+    """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise RecipeError(f"{where}: {reference!r} is not of the form package.module:name")
@@ -50,6 +51,6 @@ def load_object(reference: str, where: str) -> Any:
 
 
 def nearest(word: str, choices: list[str]) -> str:
-    """"; did you mean 'x'?" for the closest choice, or nothing."""
+    """ "; did you mean 'x'?" for the closest choice, or nothing."""
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.55)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -28,7 +28,7 @@ class Every(NamedTuple):
     unit: Literal["steps", "seconds"]
 
     def __str__(self) -> str:
-        return f"{int(self.amount)} steps" if self.unit == "steps" else format_seconds(self.amount)
+        return f"{int(self.amount)} steps" if self.unit == "steps" else write_seconds(self.amount)
 
 
 def _split(text: str | int | float, what: str, example: str) -> tuple[float, str]:
@@ -46,7 +46,7 @@ def parse_bytes(text: str | int) -> int:
     """Bytes of a size such as "64MiB" (2**20) or "64MB" (10**6); a bare number is bytes."""
     amount, unit = _split(text, "size", '"64MiB"')
     if unit not in _SIZE_UNITS:
-        raise ValueError(f"{text!r} has the unknown unit {unit!r}; write a size like \"64MiB\"")
+        raise ValueError(f'{text!r} has the unknown unit {unit!r}; write a size like "64MiB"')
     return int(amount * _SIZE_UNITS[unit])
 
 
@@ -54,12 +54,12 @@ def parse_seconds(text: str | int | float) -> float:
     """Seconds of a duration such as "30s", "10min", "2h"; a bare number is seconds."""
     amount, unit = _split(text, "duration", '"10min"')
     if unit and unit not in _SECONDS:
-        raise ValueError(f"{text!r} has the unknown unit {unit!r}; write a duration like \"10min\"")
+        raise ValueError(f'{text!r} has the unknown unit {unit!r}; write a duration like "10min"')
     return amount * _SECONDS.get(unit, 1.0)
 
 
 def parse_every(text: str | int | float) -> Every:
-    """"500 steps", "10min", or a bare number of steps; must be positive."""
+    """ "500 steps", "10min", or a bare number of steps; must be positive."""
     amount, unit = _split(text, "interval", '"500 steps" or "10min"')
     if unit in ("", "step", "steps"):
         every = Every(float(int(amount)), "steps")
@@ -79,6 +79,11 @@ def parse_fraction(text: str | float) -> float:
     if unit not in ("", "%") or not 0 <= share <= 1:
         raise ValueError(f'{text!r} is not a share between 0 and 1; write "10%" or 0.1')
     return share
+
+
+def write_seconds(seconds: float) -> str:
+    """A duration as `parse_seconds` reads it back exactly: "600s"."""
+    return f"{seconds!r}s".replace(".0s", "s")
 
 
 def format_bytes(count: float) -> str:

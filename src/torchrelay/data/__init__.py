@@ -1,0 +1,1 @@
+"""Deterministic samples from versioned datasets."""

@@ -1,0 +1,1 @@
+"""Where ranks are started and watched."""

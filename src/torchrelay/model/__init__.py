@@ -1,0 +1,1 @@
+"""What is trained: ordinary PyTorch modules behind the Task protocol."""

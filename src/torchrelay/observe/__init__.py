@@ -1,0 +1,1 @@
+"""What happened: the run directory, its journal, and who reads it."""

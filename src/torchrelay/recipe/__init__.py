@@ -1,0 +1,1 @@
+"""The one declarative file: schema, loading, checks."""

@@ -117,8 +117,7 @@ class FileStore:
 
     def _create(self, path: Path) -> int:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            return _create_with_folders(path)
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise StoreError(
                 f"cannot write under {path.parent}: {error.strerror}",
@@ -128,6 +127,16 @@ class FileStore:
             if error.errno == 30:  # EROFS
                 raise StoreError(f"cannot write under {path.parent}: read-only file system") from error
             raise
+
+
+def _create_with_folders(path: Path, tries: int = 5) -> int:
+    for _ in range(tries - 1):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may delete the folder in between because its last object went.
+        with suppress(FileNotFoundError):
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
 
 def _link(temporary: Path, path: Path, shown: str) -> None:

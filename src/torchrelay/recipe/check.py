@@ -1,0 +1,120 @@
+"""Combinations of values that cannot work, found before anything is started. Pure."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torchrelay.core.errors import RecipeError
+from torchrelay.recipe.horizon import parse_horizon, parse_tokens
+from torchrelay.recipe.schema import DataSection, ModelSection, ParallelSection, Recipe, TrainSection
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, at a recipe path."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+
+class Degrees(NamedTuple):
+    """How the processes are laid out; replicate × shard = processes."""
+
+    engine: str
+    replicate: int
+    shard: int
+
+
+def find_problems(recipe: Recipe) -> list[Problem]:
+    """Every impossible combination in the recipe, in its order."""
+    return [
+        *_model_problems(recipe.model),
+        *_data_problems(recipe.data),
+        *_train_problems(recipe.train, recipe.data),
+        *_parallel_problems(recipe.parallel),
+    ]
+
+
+def choose_degrees(parallel: ParallelSection, num_processes: int) -> Degrees:
+    """Fill in the `auto` degrees for this many processes, or raise RecipeError with the equation."""
+    engine = parallel.engine
+    if engine == "auto":
+        engine = "ddp" if parallel.shard in ("auto", 1) else "fsdp"
+    if engine == "ddp":
+        shard = 1
+        replicate = num_processes if parallel.replicate == "auto" else parallel.replicate
+    elif parallel.shard == "auto":
+        replicate = 1 if parallel.replicate == "auto" else parallel.replicate
+        shard = max(1, num_processes // replicate)
+    else:
+        shard = parallel.shard
+        replicate = max(1, num_processes // shard) if parallel.replicate == "auto" else parallel.replicate
+    if replicate * shard != num_processes:
+        raise RecipeError(
+            f"parallel.replicate {replicate} × parallel.shard {shard} = {replicate * shard}, "
+            f"but there are {num_processes} processes",
+            hint="change --nproc, or leave one of the two degrees at auto",
+        )
+    return Degrees(engine, replicate, shard)
+
+
+def _model_problems(model: ModelSection) -> Iterator[Problem]:
+    kinds = ("decoder", "huggingface", "python", "plugin")
+    given = [kind for kind in kinds if getattr(model, kind) is not None]
+    if len(given) != 1:
+        yield Problem("model", f"give exactly one of {', '.join(kinds)}; got {' and '.join(given) or 'none'}")
+    if model.options and not (model.python or model.plugin):
+        yield Problem("model.options", "only python and plugin take options")
+    if model.huggingface and (model.huggingface.path is None) == (model.huggingface.config is None):
+        yield Problem("model.huggingface", "give exactly one of path and config")
+    if model.python and ":" not in model.python:
+        yield Problem("model.python", f"{model.python!r} is not of the form package.module:function")
+
+
+def _data_problems(data: DataSection) -> Iterator[Problem]:
+    if (data.dataset is None) == (data.source is None):
+        yield Problem("data", "give exactly one of dataset and source")
+    if data.source and ":" not in data.source:
+        yield Problem("data.source", f"{data.source!r} is not of the form package.module:function")
+    if data.options and not data.source:
+        yield Problem("data.options", "only a source takes options")
+
+
+def _train_problems(train: TrainSection, data: DataSection) -> Iterator[Problem]:
+    lengths = [key for key in ("steps", "epochs", "tokens") if getattr(train, key) is not None]
+    if len(lengths) != 1:
+        yield Problem(
+            "train", f"give exactly one of steps, epochs, tokens; got {' and '.join(lengths) or 'none'}"
+        )
+    if train.micro_batch != "auto" and train.global_batch % train.micro_batch:
+        divisors = [n for n in range(1, train.global_batch + 1) if train.global_batch % n == 0]
+        yield Problem(
+            "train.micro_batch",
+            f"{train.micro_batch} does not divide train.global_batch {train.global_batch}",
+            f"use one of {', '.join(map(str, divisors))}",
+        )
+    packed = data.source is None and data.reading == "packed"
+    for path, value in (
+        ("train.tokens", train.tokens),
+        ("train.schedule.warmup", train.schedule.warmup),
+        ("train.schedule.decay", train.schedule.decay),
+    ):
+        yield from _horizon_problems(path, value, packed=packed)
+
+
+def _horizon_problems(path: str, value: int | str | None, *, packed: bool) -> Iterator[Problem]:
+    if value is None:
+        return
+    try:
+        horizon = parse_tokens(value) if path == "train.tokens" else parse_horizon(value)
+    except ValueError as error:
+        yield Problem(path, str(error))
+        return
+    if horizon.unit == "tokens" and not packed:
+        yield Problem(path, "tokens can only be counted ahead in the packed reading", "give steps")
+
+
+def _parallel_problems(parallel: ParallelSection) -> Iterator[Problem]:
+    if parallel.engine == "ddp" and parallel.shard not in ("auto", 1):
+        yield Problem(
+            "parallel.shard", f"engine ddp does not shard, got {parallel.shard}", "use engine: fsdp"
+        )

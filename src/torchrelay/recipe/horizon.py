@@ -1,0 +1,38 @@
+"""Lengths in steps or tokens ("100 steps", "2M tokens"), and the length of a run. Pure."""
+
+import math
+import re
+from typing import Literal, NamedTuple
+
+_SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_FORM = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([kmgbtKMGBT]?)\s*(steps?|tokens?)?\s*")
+
+
+class Horizon(NamedTuple):
+    """A length of training."""
+
+    amount: int
+    unit: Literal["steps", "tokens"]
+
+    def steps(self, tokens_per_step: int) -> int:
+        """In whole steps, rounded up; `tokens_per_step` is only used for tokens."""
+        return self.amount if self.unit == "steps" else math.ceil(self.amount / tokens_per_step)
+
+
+def parse_horizon(text: int | str) -> Horizon:
+    """A bare number is steps; "2M tokens" is tokens."""
+    match = _FORM.fullmatch(str(text))
+    if match is None:
+        raise ValueError(f'{text!r} is not a length; write 100, "100 steps" or "2M tokens"')
+    amount = float(match.group(1).replace("_", "")) * _SCALE[match.group(2).lower()]
+    return Horizon(round(amount), "tokens" if (match.group(3) or "").startswith("token") else "steps")
+
+
+def parse_tokens(text: int | str) -> Horizon:
+    """A number of tokens, with or without the word."""
+    horizon = parse_horizon(text)
+    if isinstance(text, str) and "step" in text:
+        raise ValueError(f'{text!r} is not a number of tokens; write "300M" or use train.steps')
+    if horizon.amount < 1:
+        raise ValueError(f"{text!r} is not a positive number of tokens")
+    return Horizon(horizon.amount, "tokens")
