@@ -51,6 +51,6 @@ def load_object(reference: str, where: str) -> Any:
 
 
 def nearest(word: str, choices: list[str]) -> str:
-    """ "; did you mean 'x'?" for the closest choice, or nothing."""
+    """The ending `; did you mean 'x'?` for the closest choice, or nothing."""
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.55)
     return f"; did you mean {close[0]!r}?" if close else ""

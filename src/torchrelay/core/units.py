@@ -59,7 +59,7 @@ def parse_seconds(text: str | int | float) -> float:
 
 
 def parse_every(text: str | int | float) -> Every:
-    """ "500 steps", "10min", or a bare number of steps; must be positive."""
+    """Steps ("500 steps", or a bare number) or a duration ("10min"); must be positive."""
     amount, unit = _split(text, "interval", '"500 steps" or "10min"')
     if unit in ("", "step", "steps"):
         every = Every(float(int(amount)), "steps")

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from torchrelay.core.errors import RecipeError
 from torchrelay.recipe.horizon import parse_horizon, parse_tokens
-from torchrelay.recipe.schema import DataSection, ModelSection, ParallelSection, Recipe, TrainSection
+from torchrelay.recipe.model_schema import ModelSection
+from torchrelay.recipe.schema import DataSection, ParallelSection, Recipe, TrainSection
 
 
 class Problem(NamedTuple):
