@@ -1,0 +1,137 @@
+"""The journal: append-only JSON lines, `runs/<id>/journal/attempt-0001.jsonl`.
+
+Where the store is a folder, a record is in the file (in the kernel, not yet on the disk) when
+`write` returns, so a killed process loses none. An object store cannot append; there, records
+are gathered and written as immutable segments `attempt-0001.000001.jsonl` every few seconds, and
+a killed process loses at most the last `SEGMENT_S` seconds of records, never of training.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+from torchrelay.core.clock import Clock, system_clock
+from torchrelay.core.errors import StoreError
+from torchrelay.core.record import Record, to_line
+from torchrelay.observe.rundir import run_prefix
+from torchrelay.store.base import Store
+
+SEGMENT_S = 5.0
+"""Seconds between segments in an object store."""
+
+
+class Sink(Protocol):
+    """Somewhere records go. `write` never raises into the training loop."""
+
+    def write(self, record: Record) -> None:
+        """Take one record."""
+
+    def close(self) -> None:
+        """Everything written so far is where it belongs."""
+
+
+class FileJournal:
+    """Appends to one local file; one system call a record. For one process; any thread."""
+
+    def __init__(self, descriptor: int, clock: Clock) -> None:
+        self._descriptor = descriptor
+        self._clock = clock
+        self.lost = 0
+        """Records that could not be written (disk full)."""
+
+    def write(self, record: Record) -> None:
+        """Append; a full disk costs the record, never the training."""
+        try:
+            os.write(self._descriptor, to_line(record, self._clock()))
+        except OSError:
+            self.lost += 1
+
+    def close(self) -> None:
+        """Force everything to the disk."""
+        with suppress(OSError):
+            os.fsync(self._descriptor)
+        os.close(self._descriptor)
+
+
+class SegmentJournal:
+    """Gathers records and writes a segment every `SEGMENT_S` seconds from a thread of its own."""
+
+    def __init__(self, store: Store, stem: str, clock: Clock) -> None:
+        self._store = store
+        self._stem = stem
+        self._clock = clock
+        self._lines: list[bytes] = []
+        self._segment = 0
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def write(self, record: Record) -> None:
+        """Queue; it is in the store at most `SEGMENT_S` seconds later."""
+        line = to_line(record, self._clock())
+        with self._lock:
+            self._lines.append(line)
+
+    def close(self) -> None:
+        """Write what is left and end the thread."""
+        self._closing.set()
+        self._thread.join(timeout=60)
+        self._flush()
+
+    def _run(self) -> None:
+        while not self._closing.wait(SEGMENT_S):
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            lines, self._lines = self._lines, []
+        if not lines:
+            return
+        self._segment += 1
+        try:
+            self._store.put(f"{self._stem}.{self._segment:06d}.jsonl", b"".join(lines))
+        except StoreError:  # the store is away for now: keep the records for the next turn
+            self._segment -= 1
+            with self._lock:
+                self._lines[:0] = lines
+
+
+def open_journal(
+    store: Store, run: str, attempt: int, *, part: str = "", clock: Clock = system_clock
+) -> Sink:
+    """The journal of one attempt; `part` names a second file beside it (a rank's sample log)."""
+    stem = f"{run_prefix(run)}/journal/attempt-{attempt:04d}{part}"
+    path = store.local_path(f"{stem}.jsonl")
+    if path is None:
+        return SegmentJournal(store, stem, clock)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileJournal(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), clock)
+
+
+def read_journal(store: Store, run: str) -> Iterator[dict[str, Any]]:
+    """Every record of every attempt in the order written; a last line cut short is left out.
+
+    Sample logs of the ranks follow after the attempt's other records.
+    """
+    for entry in store.list(f"{run_prefix(run)}/journal"):
+        if entry.key.endswith(".jsonl"):
+            yield from _parse(store.get(entry.key))
+
+
+def counting_steps(records: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of all step records those that count: a resumed attempt replaces the tail it repeats. Sorted by step."""
+    steps: dict[int, dict[str, Any]] = {}
+    for record in records:
+        if record["kind"] == "step":
+            steps[record["step"]] = record
+    return [steps[step] for step in sorted(steps)]
+
+
+def _parse(content: bytes) -> Iterator[dict[str, Any]]:
+    for line in content.splitlines():
+        with suppress(ValueError):
+            yield json.loads(line)
