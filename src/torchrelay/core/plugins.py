@@ -20,7 +20,13 @@ def plugin_names(group: str) -> list[str]:
 def load_plugin(group: str, name: str) -> Callable[..., Any]:
     """The factory registered as `name` under `torchrelay.<group>`."""
     for point in entry_points(group=f"torchrelay.{group}", name=name):
-        loaded: Callable[..., Any] = point.load()
+        try:
+            loaded: Callable[..., Any] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise RecipeError(
+                f"the {group} {name!r} ({point.value}) cannot be loaded: {error}",
+                hint="install what it needs, for example: pip install 'torchrelay[hf]'",
+            ) from error
         return loaded
     names = plugin_names(group)
     raise RecipeError(
@@ -35,11 +41,11 @@ def load_object(reference: str, where: str) -> Any:
     The current directory is importable because the command line puts it on the path.
     """
     module_name, _, attribute = reference.partition(":")
-    if not module_name or not attribute:
+    if not module_name or not attribute or module_name.startswith("."):
         raise RecipeError(f"{where}: {reference!r} is not of the form package.module:name")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+    except (ImportError, SyntaxError) as error:
         raise RecipeError(
             f"{where}: cannot import {module_name!r}: {error}",
             hint="run from the folder that holds the module, or install the package",

@@ -3,6 +3,7 @@
 Pure parsing and printing; no clock is read here.
 """
 
+import math
 import re
 from typing import Literal, NamedTuple
 
@@ -18,7 +19,7 @@ _SECONDS = {
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
     "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
-_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
+_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)\s*([A-Za-z%]*)\s*", re.IGNORECASE)
 
 
 class Every(NamedTuple):
@@ -31,20 +32,28 @@ class Every(NamedTuple):
         return f"{int(self.amount)} steps" if self.unit == "steps" else write_seconds(self.amount)
 
 
-def _split(text: str | int | float, what: str, example: str) -> tuple[float, str]:
-    if isinstance(text, bool):
+def _split(text: object, what: str, example: str) -> tuple[float, str]:
+    """The number, finite and not negative, and the unit in lower case."""
+    if isinstance(text, bool) or not isinstance(text, int | float | str):
         raise ValueError(f"{what} cannot be {text!r}; write it like {example}")
-    if isinstance(text, int | float):
-        return float(text), ""
-    match = _NUMBER.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a {what}; write it like {example}")
-    return float(match.group(1).replace("_", "")), match.group(2).lower()
+    unit = ""
+    if isinstance(text, str):
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not {what}; write it like {example}")
+        text, unit = match.group(1).replace("_", ""), match.group(2).lower()
+    try:
+        amount = float(text)
+    except OverflowError:
+        amount = math.inf
+    if not 0 <= amount < math.inf:
+        raise ValueError(f"{what} cannot be {amount}; write it like {example}")
+    return amount, unit
 
 
 def parse_bytes(text: str | int) -> int:
     """Bytes of a size such as "64MiB" (2**20) or "64MB" (10**6); a bare number is bytes."""
-    amount, unit = _split(text, "size", '"64MiB"')
+    amount, unit = _split(text, "a size", '"64MiB"')
     if unit not in _SIZE_UNITS:
         raise ValueError(f'{text!r} has the unknown unit {unit!r}; write a size like "64MiB"')
     return int(amount * _SIZE_UNITS[unit])
@@ -52,7 +61,7 @@ def parse_bytes(text: str | int) -> int:
 
 def parse_seconds(text: str | int | float) -> float:
     """Seconds of a duration such as "30s", "10min", "2h"; a bare number is seconds."""
-    amount, unit = _split(text, "duration", '"10min"')
+    amount, unit = _split(text, "a duration", '"10min"')
     if unit and unit not in _SECONDS:
         raise ValueError(f'{text!r} has the unknown unit {unit!r}; write a duration like "10min"')
     return amount * _SECONDS.get(unit, 1.0)
@@ -60,9 +69,11 @@ def parse_seconds(text: str | int | float) -> float:
 
 def parse_every(text: str | int | float) -> Every:
     """Steps ("500 steps", or a bare number) or a duration ("10min"); must be positive."""
-    amount, unit = _split(text, "interval", '"500 steps" or "10min"')
+    amount, unit = _split(text, "an interval", '"500 steps" or "10min"')
     if unit in ("", "step", "steps"):
-        every = Every(float(int(amount)), "steps")
+        if amount != int(amount):
+            raise ValueError(f'{text!r} is not a whole number of steps; write "500 steps" or "10min"')
+        every = Every(amount, "steps")
     elif unit in _SECONDS:
         every = Every(amount * _SECONDS[unit], "seconds")
     else:
@@ -74,7 +85,7 @@ def parse_every(text: str | int | float) -> Every:
 
 def parse_fraction(text: str | float) -> float:
     """A share as "10%" or 0.1, between 0 and 1."""
-    amount, unit = _split(text, "share", '"10%" or 0.1')
+    amount, unit = _split(text, "a share", '"10%" or 0.1')
     share = amount / 100 if unit == "%" else amount
     if unit not in ("", "%") or not 0 <= share <= 1:
         raise ValueError(f'{text!r} is not a share between 0 and 1; write "10%" or 0.1')
@@ -88,26 +99,35 @@ def write_seconds(seconds: float) -> str:
 
 def format_bytes(count: float) -> str:
     """Bytes with a binary unit, three digits: "1.50 GiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
         count /= 1024
-    return f"{count:.3g} TiB"
+        if count < 1023.5:
+            break
+    return f"{_three_digits(count)} {unit}"
 
 
 def format_count(count: float) -> str:
-    """A count with a decimal unit: "1.24 M"."""
-    for unit in ("", " k", " M", " G"):
-        if count < 1000:
-            return f"{count:.0f}" if not unit else f"{count:.3g}{unit}"
+    """A count with a decimal unit, three digits: "1.24 M"."""
+    if count < 999.5:
+        return f"{count:.0f}"
+    for unit in ("k", "M", "G", "T"):
         count /= 1000
-    return f"{count:.3g} T"
+        if count < 999.5:
+            break
+    return f"{_three_digits(count)} {unit}"
+
+
+def _three_digits(number: float) -> str:
+    decimals = 2 if number < 9.995 else 1 if number < 99.95 else 0
+    return f"{number:.{decimals}f}"
 
 
 def format_seconds(seconds: float) -> str:
     """A duration for people: "3.2 s", "4 min 05 s", "2 h 03 min"."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"

@@ -123,7 +123,7 @@ def read_journal(store: Store, run: str) -> Iterator[dict[str, Any]]:
 
 
 def counting_steps(records: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of all step records those that count: a resumed attempt replaces the tail it repeats. Sorted by step."""
+    """The step records that count, by step: a resumed attempt replaces the tail it repeats."""
     steps: dict[int, dict[str, Any]] = {}
     for record in records:
         if record["kind"] == "step":

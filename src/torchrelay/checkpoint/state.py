@@ -1,0 +1,82 @@
+"""The tensors that are saved, under names that do not depend on how the model is spread.
+
+`model/<parameter or buffer>` and `optimizer/<parameter>/<state>`; values are plain tensors
+(every rank has the whole) or DTensors (every rank has its shard). All views, no copies.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, zeros
+
+MODEL = "model/"
+OPTIMIZER = "optimizer/"
+
+
+def model_state(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers; a tied parameter appears once."""
+    persistent = module.state_dict(keep_vars=True)
+    tensors = {name: p.detach() for name, p in module.named_parameters()}
+    tensors |= {name: b.detach() for name, b in module.named_buffers() if name in persistent}
+    return {MODEL + name: tensor for name, tensor in tensors.items()}
+
+
+def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimizer's tensors, named by the parameter they belong to; empty before the first step."""
+    return {
+        f"{OPTIMIZER}{name}/{key}": value
+        for name, parameter in module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def group_values(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The plain values of the optimizer's parameter groups (what a schedule-free optimizer keeps there)."""
+    plain = (bool, int, float, str, type(None))
+    return [{k: v for k, v in group.items() if isinstance(v, plain)} for group in optimizer.param_groups]
+
+
+def restore_groups(
+    optimizer: torch.optim.Optimizer, saved: list[dict[str, Any]], *, keep: Iterable[str]
+) -> None:
+    """Put the saved plain values back, except `keep` (what the recipe decides anew)."""
+    for group, values in zip(optimizer.param_groups, saved, strict=True):
+        group.update({k: v for k, v in values.items() if k in group and k not in set(keep)})
+
+
+def allocate_optimizer_state(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]],
+) -> dict[str, torch.Tensor]:
+    """Make room in a fresh optimizer for the saved tensors `shapes` names; returns them to be filled.
+
+    A state shaped like its parameter is spread like it; any other is whole on every rank.
+    """
+    targets: dict[str, torch.Tensor] = {}
+    for name, parameter in module.named_parameters():
+        prefix = f"{OPTIMIZER}{name}/"
+        for full_name, (shape, dtype) in shapes.items():
+            if full_name.startswith(prefix) and "/" not in full_name[len(prefix) :]:
+                tensor = _like(parameter, shape, dtype)
+                optimizer.state[parameter][full_name[len(prefix) :]] = tensor
+                targets[full_name] = tensor
+    return targets
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole tensor on this rank; a collective for DTensors, so every rank must call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _like(parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    make: Callable[..., torch.Tensor] = torch.zeros
+    if tuple(parameter.shape) != shape:
+        # Step counters live on the CPU, as torch's own optimizers keep them.
+        return make(shape, dtype=dtype, device="cpu" if not shape else parameter.device)
+    if isinstance(parameter, DTensor):
+        return zeros(shape, dtype=dtype, device_mesh=parameter.device_mesh, placements=parameter.placements)
+    return torch.zeros_like(parameter, dtype=dtype)
