@@ -16,11 +16,11 @@ from torchrelay.checkpoint.manifest import Commit, Manifest
 from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.checkpoint.storage import ChunkReader
 from torchrelay.core.clock import Clock, system_clock
-from torchrelay.core.errors import DamagedError, RelayError
+from torchrelay.core.errors import DamagedError, ModelError, RelayError
 from torchrelay.parallel.world import World
 
 Targets = Callable[[Manifest], dict[str, torch.Tensor]]
-"""Gives the tensors to fill, by the names they were saved under; may raise DamagedError."""
+"""Gives the tensors to fill, by the names they were saved under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +70,13 @@ def _try_load(shelf: Shelf, world: World, commit: Commit, targets: Targets) -> t
     problem, manifest = "", None
     try:
         manifest = shelf.read_manifest(commit)
-        tensors = targets(manifest)
-        _match(tensors, manifest)
-    except RelayError as error:
+    except DamagedError as error:
         problem = error.message
     problem = _first(world.collect(problem))
     if problem or manifest is None:
         return None, problem
+    tensors = targets(manifest)
+    _match(tensors, manifest)
     reader = ChunkReader(shelf.store, f"{shelf.prefix}/{commit.checkpoint}", manifest.tensors)
     try:
         dcp.load(tensors, storage_reader=reader, process_group=world.checkpoint, no_dist=world.size == 1)
@@ -87,18 +87,25 @@ def _try_load(shelf: Shelf, world: World, commit: Commit, targets: Targets) -> t
 
 
 def _match(tensors: dict[str, torch.Tensor], manifest: Manifest) -> None:
+    # Not damage (the manifest's hash was right), so nothing is quarantined for it.
     missing = sorted(set(tensors) - set(manifest.tensors))
     surplus = sorted(set(manifest.tensors) - set(tensors))
     if missing or surplus:
-        raise DamagedError(
-            f"its tensors are not the model's: {len(missing)} missing {missing[:3]}, "
-            f"{len(surplus)} unknown {surplus[:3]}"
+        raise ModelError(
+            f"checkpoint {manifest.checkpoint} is of another model: {len(missing)} tensors missing "
+            f"{missing[:3]}, {len(surplus)} unknown {surplus[:3]}",
+            hint=_MODEL_HINT,
         )
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != manifest.tensors[name].shape:
-            raise DamagedError(
-                f"{name} has shape {list(manifest.tensors[name].shape)}, the model needs {list(tensor.shape)}"
+            raise ModelError(
+                f"checkpoint {manifest.checkpoint} is of another model: {name} has shape "
+                f"{list(manifest.tensors[name].shape)}, the model's is {list(tensor.shape)}",
+                hint=_MODEL_HINT,
             )
+
+
+_MODEL_HINT = "the model's code changed since it was saved: undo that, or start a new run with --fresh"
 
 
 def _first(problems: list[str]) -> str:

@@ -74,8 +74,8 @@ class Shelf:
         digest = hashlib.sha256(content).hexdigest()
         if digest != commit.manifest_sha256:
             raise DamagedError(
-                f"{commit.checkpoint}/manifest.json is not what was committed: {len(content)} bytes with "
-                f"sha256 {digest[:12]}…, not {commit.manifest_bytes} bytes with {commit.manifest_sha256[:12]}…"
+                f"{commit.checkpoint}/manifest.json was changed: {len(content)} bytes with sha256 "
+                f"{digest[:12]}…, committed were {commit.manifest_bytes} with {commit.manifest_sha256[:12]}…"
             )
         manifest = Manifest.from_bytes(content)
         if manifest.progress.step != commit.step or manifest.origin.run != commit.run:

@@ -19,6 +19,7 @@ _SECONDS = {
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
     "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
+_LARGEST = 1e24
 _NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)\s*([A-Za-z%]*)\s*", re.IGNORECASE)
 
 
@@ -46,7 +47,7 @@ def _split(text: object, what: str, example: str) -> tuple[float, str]:
         amount = float(text)
     except OverflowError:
         amount = math.inf
-    if not 0 <= amount < math.inf:
+    if not 0 <= amount <= _LARGEST:
         raise ValueError(f"{what} cannot be {amount}; write it like {example}")
     return amount, unit
 
@@ -99,29 +100,22 @@ def write_seconds(seconds: float) -> str:
 
 def format_bytes(count: float) -> str:
     """Bytes with a binary unit, three digits: "1.50 GiB"."""
-    if count < 1024:
-        return f"{count:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        count /= 1024
-        if count < 1023.5:
-            break
-    return f"{_three_digits(count)} {unit}"
+    return f"{count:.0f} B" if count < 1024 else _scaled(count, 1024, ("KiB", "MiB", "GiB", "TiB"))
 
 
 def format_count(count: float) -> str:
     """A count with a decimal unit, three digits: "1.24 M"."""
-    if count < 999.5:
-        return f"{count:.0f}"
-    for unit in ("k", "M", "G", "T"):
-        count /= 1000
-        if count < 999.5:
-            break
-    return f"{_three_digits(count)} {unit}"
+    return f"{count:.0f}" if count < 999.5 else _scaled(count, 1000, ("k", "M", "G", "T"))
 
 
-def _three_digits(number: float) -> str:
-    decimals = 2 if number < 9.995 else 1 if number < 99.95 else 0
-    return f"{number:.{decimals}f}"
+def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:
+    place = 0
+    count /= base
+    while count >= base - 0.5 and place + 1 < len(units):
+        place += 1
+        count /= base
+    decimals = 2 if count < 9.995 else 1 if count < 99.95 else 0
+    return f"{count:.{decimals}f} {units[place]}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -7,7 +7,7 @@ default group). Control and checkpoint are gloo, on the CPU, everywhere.
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.core.environment import RankEnvironment
-from torchrelay.core.errors import DeadlineError, RankLostError, RecipeError
+from torchrelay.core.errors import DeadlineError, RankLostError, RecipeError, RelayError
 from torchrelay.core.units import format_seconds
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """This process among all of them. Methods are collectives: every rank calls them, or none."""
+    """One process among all. Methods are collectives: every rank calls them, or none."""
 
     rank: int
     size: int
@@ -55,6 +55,21 @@ class World:
         dist.broadcast_object_list(box, src=0, group=self.control)
         result: T = box[0]
         return result
+
+    def lead(self, act: Callable[[], T]) -> T:
+        """What `act` returns on rank 0, on every rank; its RelayError is raised on every rank too."""
+        outcome: T | RelayError
+        if self.leads:
+            try:
+                outcome = act()
+            except RelayError as error:
+                outcome = error
+        else:
+            outcome = RelayError("")
+        outcome = self.share(outcome)
+        if isinstance(outcome, RelayError):
+            raise outcome
+        return outcome
 
     def collect(self, value: T) -> list[T]:
         """Every rank's value, on every rank, by rank."""

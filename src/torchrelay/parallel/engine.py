@@ -1,0 +1,117 @@
+"""The contract of what carries a scheme out, and what all engines share.
+
+An engine is found by the entry point group `torchrelay.engine`; its factory is called as
+`factory(task, placement)` and returns an engine that is ready to train. The order of what is
+applied to the module is the same everywhere and visible in each factory:
+recompute, shard, materialise.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from torchrelay.parallel.world import World
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How a module is to be spread."""
+
+    world: World
+    replicate: int
+    shard: int
+    bf16: bool
+    recompute: bool
+    reshard_after_forward: bool
+    seed: int
+    """Decides the initial weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One micro-batch of the step as an engine runs it."""
+
+    tensors: Tensors
+    weight: float
+    """Factor of its loss sum in the step's objective; 0 for a unit that only keeps ranks in step."""
+    seed: int
+    """Seeds the generators of torch, so that randomness belongs to the unit and not to the rank."""
+
+
+class Engine(Protocol):
+    """Runs a spread module. Every method is a collective over all ranks."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module whose parameters (tensors or DTensors) are trained; names as the task made them."""
+
+    def forward_backward(self, units: Sequence[Unit]) -> torch.Tensor:
+        """Gradients of one step: the same number of units on every rank, exchanged once, at the last.
+
+        Returns this rank's unweighted loss sum, a 0-dim tensor on the device. With `weight` =
+        ranks / (targets of the whole step) the gradients are those of the mean over all targets.
+        """
+
+    def loss(self, tensors: Tensors) -> torch.Tensor:
+        """Loss sum of a batch without gradients; every rank calls it equally often."""
+
+    def gradient_norm(self) -> torch.Tensor:
+        """Euclidean norm of all gradients of all ranks, 0-dim, the same on every rank."""
+
+
+def run_units(
+    units: Sequence[Unit],
+    loss_of: Callable[[Tensors], torch.Tensor],
+    exchanging: Callable[[bool], AbstractContextManager[None]],
+    device: torch.device,
+) -> torch.Tensor:
+    """Forward and backward of every unit; `exchanging(last)` surrounds each."""
+    total = torch.zeros((), device=device)
+    for index, unit in enumerate(units):
+        seed_torch(unit.seed, device)
+        with exchanging(index == len(units) - 1):
+            loss = loss_of(unit.tensors)
+            (loss * unit.weight).backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        if unit.weight:
+            total += loss.detach()
+    return total
+
+
+def seed_torch(seed: int, device: torch.device) -> None:
+    """Seed torch's generator of the CPU and of the device."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def to_device(tensors: Tensors, device: torch.device) -> Tensors:
+    """The tensors on the device; on the CPU, as they are."""
+    if device.type == "cpu":
+        return tensors
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+
+
+def autocast(device: torch.device, *, bf16: bool) -> AbstractContextManager[object]:
+    """The context of forward passes in bf16, or nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
+
+
+def gradients(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
+    """The gradients that exist."""
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+def norm_of(grads: list[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm over all gradients; a collective for DTensors."""
+    if not grads:
+        return torch.zeros(())
+    norms = torch.stack(torch._foreach_norm(grads))
+    norm = torch.linalg.vector_norm(norms)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

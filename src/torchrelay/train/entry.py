@@ -1,0 +1,121 @@
+"""Which run this attempt belongs to: a new one, or the newest of that name. Runs on rank 0.
+
+A changed recipe or another dataset version is refused with the list of differences; nothing is
+written before everything was found right.
+"""
+
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+import torchrelay
+from torchrelay.core.clock import Clock, system_clock
+from torchrelay.core.errors import RecipeError
+from torchrelay.observe.rundir import RunRecord, claim_attempt, create_run, free_run, newest_run, read_run
+from torchrelay.recipe.difference import differences, refuse_message
+from torchrelay.recipe.load import recipe_hash
+from torchrelay.recipe.schema import Recipe
+from torchrelay.store.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The run and the attempt that were claimed."""
+
+    run: RunRecord
+    attempt: int
+    changes: list[str]
+    """Recipe keys that differ from the run's first start, in words."""
+
+
+def find_run(store: Store, recipe: Recipe, *, fresh: bool) -> RunRecord | None:
+    """The run to resume, or None to begin one."""
+    if fresh:
+        return None
+    run = newest_run(store, recipe.run.name)
+    return None if run is None else read_run(store, run)
+
+
+def enter_run(
+    store: Store, recipe: Recipe, found: RunRecord | None, *, facts: "EntryFacts", clock: Clock = system_clock
+) -> Entry:
+    """Begin a run or claim the next attempt of `found`."""
+    changes = [] if found is None else _check_same(found, recipe, facts.dataset_version)
+    run = found or _begin(store, recipe, facts, clock())
+    attempt = claim_attempt(store, run.run, world=facts.world, now_s=clock())
+    return Entry(run=run, attempt=attempt.attempt, changes=changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFacts:
+    """What must be known to enter a run."""
+
+    dataset_version: str
+    micro_batch: int
+    world: int
+
+
+def code_version() -> str:
+    """Torchrelay's version, with the git commit when it runs from a checkout."""
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty"],
+            capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return torchrelay.__version__
+    return f"{torchrelay.__version__}+{done.stdout.strip()}"
+
+
+def _environment() -> Mapping[str, str]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+        "cuda": torch.version.cuda or "",
+    }
+
+
+def _begin(store: Store, recipe: Recipe, facts: EntryFacts, now_s: float) -> RunRecord:
+    run = RunRecord(
+        run=free_run(store, recipe.run.name),
+        name=recipe.run.name,
+        created_s=now_s,
+        recipe=recipe.model_dump(mode="json"),
+        recipe_hash=recipe_hash(recipe),
+        dataset_version=facts.dataset_version,
+        micro_batch=facts.micro_batch,
+        code=code_version(),
+        environment=dict(_environment()),
+    )
+    create_run(store, run)
+    return run
+
+
+def _check_same(found: RunRecord, recipe: Recipe, dataset_version: str) -> list[str]:
+    try:
+        before = Recipe.model_validate(found.recipe)
+    except ValidationError as error:
+        raise RecipeError(
+            f"the recipe of run {found.run!r} was written by another version of torchrelay ({found.code})",
+            hint="use that version, or start a new run with --fresh",
+        ) from error
+    changes = differences(before, recipe)
+    if any(not change.allowed for change in changes):
+        raise RecipeError(
+            f"run {found.run!r} exists with another recipe:\n{refuse_message(changes)}",
+            hint="undo these changes, start anew with --fresh, or change run.name",
+        )
+    if found.dataset_version != dataset_version:
+        raise RecipeError(
+            f"run {found.run!r} trains on version {found.dataset_version[:12]} of the dataset, "
+            f"but data.dataset now gives {dataset_version[:12]}",
+            hint=f"write data.dataset: NAME@{found.dataset_version[:12]}, or start anew with --fresh",
+        )
+    return [f"{change.path}: {change.old} → {change.new}" for change in changes]

@@ -1,0 +1,159 @@
+"""Saving and resuming of a session: what goes into a checkpoint and what is taken out of it."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from torchrelay.checkpoint.load import load_newest
+from torchrelay.checkpoint.manifest import Commit, Manifest, Progress
+from torchrelay.checkpoint.save import Snapshot, save_checkpoint
+from torchrelay.checkpoint.state import (
+    OPTIMIZER,
+    allocate_optimizer_state,
+    group_values,
+    model_state,
+    optimizer_state,
+    restore_groups,
+)
+from torchrelay.checkpoint.storage import dtype_of
+from torchrelay.core.errors import CheckpointError
+from torchrelay.core.record import CheckpointRecord, ResumeRecord
+from torchrelay.observe.journal import Sink
+from torchrelay.train.optimizer import RECIPE_KEYS
+from torchrelay.train.random_state import capture_random_state, restore_random_state
+from torchrelay.train.session import Session
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Saves a session's state and remembers which step is safe. One per rank; methods are collectives."""
+
+    session: Session
+    sink: Sink
+    saved_step: int = -1
+    """Newest step with a commit record."""
+
+    def save(self, progress: Progress) -> None:
+        """Save once for this step; a failure is recorded, and raised when the recipe says stop."""
+        if progress.step == self.saved_step:
+            return
+        begun = time.perf_counter()
+        try:
+            commit = save_checkpoint(self.session.shelf, self.session.world, self._snapshot(progress))
+        except CheckpointError as error:
+            self._record(progress.step, "failed", "", 0, time.perf_counter() - begun, error.message)
+            if self.session.recipe.checkpoint.on_failure == "stop":
+                raise
+            return
+        self.saved_step = progress.step
+        self._record_commit(commit, time.perf_counter() - begun)
+        self._prune()
+
+    def require_saved(self, progress: Progress) -> None:
+        """CheckpointError unless this step is committed; for the moments when training ends."""
+        if self.saved_step != progress.step:
+            raise CheckpointError(
+                f"training ended at step {progress.step}, but its state could not be saved; "
+                f"the newest checkpoint is of step {self.saved_step}",
+                hint="mend the store and start again: training resumes from that checkpoint",
+            )
+
+    def resume(self) -> Progress:
+        """Take state from the newest good checkpoint, or begin at step 0. Says which, always."""
+        loaded = load_newest(self.session.shelf, self.session.world, self._targets)
+        if loaded is None:
+            self._record_resume(Progress(step=0, samples=0, tokens=0), None)
+            return Progress(step=0, samples=0, tokens=0)
+        for commit, reason in loaded.quarantined:
+            self._record(commit.step, "quarantined", commit.checkpoint, commit.num_bytes, 0.0, reason)
+        manifest = loaded.manifest
+        restore_groups(self.session.optimizer, manifest.optimizer_groups, keep=RECIPE_KEYS)
+        rank = self.session.world.rank
+        if manifest.origin.world == self.session.world.size:
+            restore_random_state(manifest.random_states[rank])
+        self.saved_step = manifest.progress.step
+        self._record_resume(manifest.progress, manifest)
+        return manifest.progress
+
+    def _snapshot(self, progress: Progress) -> Snapshot:
+        module, optimizer = self.session.engine.module, self.session.optimizer
+        return Snapshot(
+            tensors=model_state(module) | optimizer_state(module, optimizer),
+            progress=progress,
+            origin=self.session.origin(),
+            optimizer_groups=group_values(optimizer),
+            random_state=capture_random_state(),
+        )
+
+    def _targets(self, manifest: Manifest) -> dict[str, torch.Tensor]:
+        module, optimizer = self.session.engine.module, self.session.optimizer
+        optimizer.state.clear()
+        shapes = {
+            name: (saved.shape, dtype_of(saved.dtype))
+            for name, saved in manifest.tensors.items()
+            if name.startswith(OPTIMIZER)
+        }
+        return model_state(module) | allocate_optimizer_state(module, optimizer, shapes)
+
+    def _prune(self) -> None:
+        # Rank 0 alone deletes; nobody waits for it.
+        if self.session.world.leads:
+            keep = self.session.recipe.checkpoint
+            for commit in self.session.shelf.prune(keep_last=keep.keep_last, keep_every=keep.keep_every):
+                self._record(commit.step, "deleted", commit.checkpoint, commit.num_bytes, 0.0, "retention")
+
+    def _record_commit(self, commit: Commit, seconds: float) -> None:
+        self._record(commit.step, "committed", commit.checkpoint, commit.num_bytes, seconds, "")
+
+    def _record(
+        self, step: int, state: str, checkpoint: str, num_bytes: int, seconds: float, reason: str
+    ) -> None:
+        self.sink.write(
+            CheckpointRecord(
+                step=step,
+                state=state,
+                checkpoint=checkpoint,
+                bytes=num_bytes,
+                seconds=round(seconds, 6),
+                attempt=self.session.attempt,
+                reason=reason,
+            )
+        )
+
+    def _record_resume(self, progress: Progress, manifest: Manifest | None) -> None:
+        if manifest is None and self.session.attempt == 1:
+            return  # a new run: there was nothing to resume
+        changes = list(self.session.changes)
+        if manifest is not None:
+            changes += _layout_changes(manifest, self.session)
+        reason = "newest good checkpoint" if manifest else "no checkpoint was committed before"
+        self.sink.write(
+            ResumeRecord(
+                attempt=self.session.attempt,
+                step=progress.step,
+                samples=progress.samples,
+                tokens=progress.tokens,
+                checkpoint=manifest.checkpoint if manifest else None,
+                reason=reason,
+                saved_world=manifest.origin.world if manifest else None,
+                world=self.session.world.size,
+                changes=changes,
+            )
+        )
+
+
+def _layout_changes(manifest: Manifest, session: Session) -> list[str]:
+    before, now = manifest.origin, session.origin()
+    pairs = {
+        "processes": (before.world, now.world),
+        "engine": (before.engine, now.engine),
+        "replicate": (before.replicate, now.replicate),
+        "shard": (before.shard, now.shard),
+        "micro-batch": (before.micro_batch, now.micro_batch),
+        "code": (before.code, now.code),
+    }
+    changes = [f"{name}: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
+    if before.world != now.world:
+        changes.append("random generators of Python and NumPy: seeded anew")
+    return changes

@@ -1,0 +1,192 @@
+"""The loop. Read it top to bottom: this is all that happens in a step, on every rank."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from torchrelay.checkpoint.manifest import Progress
+from torchrelay.core.errors import ExitCode, NumericsError
+from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
+from torchrelay.data.batch import MicroBatch
+from torchrelay.observe.journal import Sink
+from torchrelay.parallel.engine import gradients
+from torchrelay.parallel.world import World
+from torchrelay.train.agreement import Vote, count_votes
+from torchrelay.train.cadence import is_due
+from torchrelay.train.evaluate import measure
+from torchrelay.train.keep import Keeper
+from torchrelay.train.optimizer import set_lr
+from torchrelay.train.session import Session
+from torchrelay.train.signal import StopFlag
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """What the loop keeps between steps."""
+
+    session: Session
+    keeper: Keeper
+    sink: Sink
+    samples: Sink | None
+    """Where this rank's sample ids go, or None."""
+    stop: StopFlag
+    saved_s: float
+    """`perf_counter` when the last save ended."""
+    validated_s: float
+
+
+def train(course: Course, progress: Progress) -> ExitCode:
+    """Train from `progress` to the end of the run, or to a request to stop. A collective."""
+    session = course.session
+    if progress.step == 0:
+        validate(course, progress)
+    with closing(session.feed.stream(progress.step + 1, session.steps)) as batches:
+        while progress.step < session.steps:
+            progress, votes = run_step(course, progress, batches)
+            if progress.step == session.steps:
+                break
+            if votes.validate:
+                validate(course, progress)
+            if votes.save or votes.stop:
+                course.keeper.save(progress)
+                course.saved_s = time.perf_counter()
+            if votes.stop:
+                course.keeper.require_saved(progress)
+                return _stop(course, progress, "asked to stop", ExitCode.CHECKPOINTED)
+    if course.keeper.saved_step < progress.step:
+        validate(course, progress)
+        course.keeper.save(progress)
+    course.keeper.require_saved(progress)
+    return _stop(course, progress, "finished", ExitCode.DONE)
+
+
+def run_step(
+    course: Course, progress: Progress, batches: Iterator[list[MicroBatch]]
+) -> tuple[Progress, Vote]:
+    """One optimizer update: data, forward and backward, agreement, update, record."""
+    session = course.session
+    engine, optimizer = session.engine, session.optimizer
+    begun = time.perf_counter()
+    step = progress.step + 1
+    own = next(batches)
+    units, targets = session.feed.units(step, own)
+    data_seconds = time.perf_counter() - begun
+
+    loss_sum = float(engine.forward_backward(units))
+    grad_norm = float(engine.gradient_norm())
+    votes = count_votes(session.world, _vote(course, step, loss_sum, own))
+    loss = votes.loss_sum / targets
+    if votes.bad_ranks or not math.isfinite(grad_norm):
+        guilty = own if not math.isfinite(loss_sum) or not votes.bad_ranks else []
+        raise _not_finite(session.world, guilty, f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}")
+
+    _clip(engine.module.parameters(), grad_norm, session.recipe.train.clip_norm)
+    lr = session.schedule.lr(step)
+    set_lr(optimizer, lr)
+    optimizer.step()
+    optimizer.zero_grad()
+
+    progress = Progress(
+        step=step,
+        samples=progress.samples + session.feed.global_batch,
+        tokens=progress.tokens + votes.tokens,
+    )
+    course.sink.write(
+        StepRecord(
+            step=step,
+            loss=loss,
+            samples=progress.samples,
+            tokens=progress.tokens,
+            seconds=round(time.perf_counter() - begun, 6),
+            lr=lr,
+            grad_norm=grad_norm,
+            world=session.world.size,
+            attempt=session.attempt,
+            data_seconds=round(data_seconds, 6),
+        )
+    )
+    if course.samples is not None:
+        course.samples.write(_sample_record(session, step, own))
+    return progress, votes
+
+
+def validate(course: Course, progress: Progress) -> None:
+    """Measure the validation split and record it; nothing where there is none."""
+    session = course.session
+    reader = session.validation
+    if reader is None:
+        return
+    wanted = session.recipe.train.validation_samples
+    measured = measure(
+        session.engine,
+        session.world,
+        reader,
+        samples=reader.num_samples if wanted == "all" else min(wanted, reader.num_samples),
+        batch=max(1, session.feed.global_batch // session.world.size),
+    )
+    per_byte = reader.bytes_per_token
+    course.sink.write(
+        ValidationRecord(
+            step=progress.step,
+            loss=measured.loss,
+            bits_per_byte=measured.loss / math.log(2) / per_byte if per_byte else None,
+            samples=measured.samples,
+            targets=measured.targets,
+            seconds=round(measured.seconds, 6),
+            attempt=session.attempt,
+        )
+    )
+    course.validated_s = time.perf_counter()
+
+
+def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> Vote:
+    recipe, leads = course.session.recipe, course.session.world.leads
+    now = time.perf_counter()
+    save = leads and is_due(recipe.checkpoint.every, step=step, elapsed_s=now - course.saved_s)
+    check = leads and is_due(recipe.train.validate_every, step=step, elapsed_s=now - course.validated_s)
+    return Vote(
+        loss_sum=loss_sum,
+        tokens=sum(batch.num_tokens for batch in own),
+        bad_ranks=0 if math.isfinite(loss_sum) else 1,
+        stop=int(course.stop.raised),
+        save=int(save),
+        validate=int(check),
+    )
+
+
+def _clip(parameters: Iterator[torch.nn.Parameter], norm: float, limit: float | None) -> None:
+    if limit is not None and norm > limit:
+        torch._foreach_mul_(gradients(parameters), limit / (norm + 1e-6))
+
+
+def _not_finite(world: World, guilty: list[MicroBatch], what: str) -> NumericsError:
+    """Name the samples: those of the ranks whose loss is bad, or all when only the gradients are."""
+    ids = [sample for batch in guilty for sample in batch.sample_ids.tolist()]
+    everyone = sorted({sample for of_rank in world.collect(ids) for sample in of_rank})
+    return NumericsError(
+        f"{what}; the update was not applied. Samples: {_shorten(everyone)}",
+        hint="lower train.optimizer.lr, lengthen the warm-up, or look at these samples "
+        "(torchrelay data order shows where they lie)",
+    )
+
+
+def _shorten(ids: list[int]) -> str:
+    shown = ", ".join(map(str, ids[:32]))
+    return shown if len(ids) <= 32 else f"{shown}, … ({len(ids)} in all)"
+
+
+def _sample_record(session: Session, step: int, own: list[MicroBatch]) -> SamplesRecord:
+    ids = np.concatenate([batch.sample_ids for batch in own]).tolist()
+    return SamplesRecord(step=step, rank=session.world.rank, attempt=session.attempt, ids=ids)
+
+
+def _stop(course: Course, progress: Progress, reason: str, code: ExitCode) -> ExitCode:
+    course.sink.write(
+        StopRecord(step=progress.step, reason=reason, exit_code=code, attempt=course.session.attempt)
+    )
+    return code
