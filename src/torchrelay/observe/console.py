@@ -134,7 +134,8 @@ class ConsoleSink:
     def _checkpoint(self, record: CheckpointRecord) -> None:
         if record.state == "committed":
             self._print(
-                f"step {record.step}  checkpoint {format_bytes(record.bytes)} in {format_seconds(record.seconds)}"
+                f"step {record.step}  checkpoint {format_bytes(record.bytes)} "
+                f"in {format_seconds(record.seconds)}"
             )
         elif record.state == "failed":
             self._print(f"[bold red]step {record.step}  checkpoint failed: {record.reason}[/bold red]")
