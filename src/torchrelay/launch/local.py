@@ -93,6 +93,7 @@ def run_local(arguments: Sequence[str], *, num_processes: int, log_folder: Path 
             environment = _environment(rank, num_processes, listener, errors, logs)
             log = stack.enter_context((logs / f"rank-{rank:05d}.log").open("ab"))
             ranks.running[rank] = _start(arguments, rank, environment, listener, log)
+        listener.close()  # only rank 0 may answer on it from now on
         _watch(ranks)
         return _outcome(ranks, errors, logs)
 

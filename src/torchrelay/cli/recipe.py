@@ -1,0 +1,69 @@
+"""`torchrelay recipe`: check a recipe, and print what a recipe can say."""
+
+from typing import Annotated
+
+import typer
+
+from torchrelay.recipe.load import load_recipe, recipe_hash
+from torchrelay.recipe.model_schema import ModelSection
+from torchrelay.recipe.reference import render_reference
+from torchrelay.recipe.schema import DataSection, Recipe, TrainSection
+
+app = typer.Typer(no_args_is_help=True, help="Check a recipe; list what a recipe can say.")
+
+
+@app.command()
+def check(
+    recipe: Annotated[str, typer.Argument(help="The recipe's file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the recipe.")
+    ] = None,
+) -> None:
+    """Read a recipe and report every problem at once; start nothing."""
+    loaded = load_recipe(recipe, settings or [])
+    typer.echo(f"ok {recipe_hash(loaded)}")
+    for name, text in _summary(loaded):
+        typer.echo(f"  {name:<11} {text}")
+
+
+@app.command()
+def reference() -> None:
+    """Print every section and key with type, default and meaning, as Markdown."""
+    typer.echo(render_reference(), nl=False)
+
+
+def _summary(recipe: Recipe) -> list[tuple[str, str]]:
+    parallel = recipe.parallel
+    return [
+        ("run", f"{recipe.run.name} in {recipe.run.store}, seed {recipe.run.seed}"),
+        ("model", _model(recipe.model)),
+        ("data", _data(recipe.data)),
+        ("train", _train(recipe.train)),
+        ("parallel", f"{parallel.engine}, replicate {parallel.replicate} × shard {parallel.shard}"),
+        ("checkpoint", f"every {recipe.checkpoint.every}, the last {recipe.checkpoint.keep_last} kept"),
+    ]
+
+
+def _model(model: ModelSection) -> str:
+    if model.decoder is not None:
+        given = model.decoder.model_dump(exclude_unset=True)
+        return "decoder " + ", ".join(f"{key} {value}" for key, value in given.items())
+    if model.huggingface is not None:
+        shape = (
+            model.huggingface.path or f"configuration {(model.huggingface.config or {}).get('model_type')}"
+        )
+        return f"huggingface {shape}, {model.huggingface.task}"
+    return f"python {model.python}" if model.python else f"plugin {model.plugin}"
+
+
+def _data(data: DataSection) -> str:
+    if data.source is not None:
+        return f"source {data.source}"
+    return f"dataset {data.dataset}, {data.reading}, {data.sequence_length} tokens a sample"
+
+
+def _train(train: TrainSection) -> str:
+    lengths = [(key, getattr(train, key)) for key in ("steps", "epochs", "tokens")]
+    length = " ".join(f"{value} {key}" for key, value in lengths if value is not None)
+    batch = f"{train.global_batch} samples a step"
+    return f"{length}, {batch}, {train.precision}, {train.optimizer.name} lr {train.optimizer.lr:g}"

@@ -1,0 +1,109 @@
+"""`torchrelay train`: check what can be checked without torch, start the ranks, say how it ended."""
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from torchrelay.core.clock import system_clock
+from torchrelay.core.errors import ExitCode, RecipeError
+from torchrelay.core.record import ErrorRecord
+from torchrelay.launch.device import count_gpus
+from torchrelay.launch.local import Outcome, run_local
+from torchrelay.observe.journal import open_journal, read_journal
+from torchrelay.observe.rundir import run_prefix
+from torchrelay.observe.status import RunStatus, summarise
+from torchrelay.recipe.check import choose_degrees
+from torchrelay.recipe.load import load_recipe
+from torchrelay.recipe.schema import Recipe
+from torchrelay.store.base import Store
+from torchrelay.store.open import check_writable, open_store
+
+
+def command(
+    recipe: str = typer.Argument(help="The recipe file."),
+    settings: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Lay a value over the recipe."),
+    nproc: int | None = typer.Option(None, min=1, help="Processes. Default: all GPUs, else 1."),
+    fresh: bool = typer.Option(False, "--fresh", help="Start a new run under a new id."),
+    store: str | None = typer.Option(None, help="Lay a store over run.store."),
+) -> None:
+    """Exit codes: 0 done, 75 saved and stopped on request, 78 bad input, 1 failed, 93 do not retry."""
+    if store is not None:
+        settings = [*settings, f"run.store={store}"]
+    loaded = load_recipe(recipe, settings)
+    num_processes = _choose_processes(nproc)
+    choose_degrees(loaded.parallel, num_processes)
+    check_writable(loaded.run.store, "runs")
+    opened = open_store(loaded.run.store)
+    arguments = [recipe, *(word for s in settings for word in ("--set", s)), *(["--fresh"] if fresh else [])]
+    outcome = run_local(arguments, num_processes=num_processes, log_folder=_log_folder(loaded, opened))
+    if outcome.cause is not None:
+        _tell_journal(opened, outcome)
+        _print_failure(outcome, outcome.cause)
+    elif outcome.exit_code == ExitCode.DONE and outcome.run is not None:
+        _print_summary(opened, outcome.run, loaded)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _choose_processes(nproc: int | None) -> int:
+    gpus = count_gpus()
+    if nproc is None:
+        return max(1, gpus)
+    if gpus and nproc > gpus:
+        raise RecipeError(
+            f"--nproc {nproc}, but this machine has {gpus} GPUs", hint=f"use --nproc {gpus} or fewer"
+        )
+    return nproc
+
+
+def _log_folder(recipe: Recipe, store: Store) -> Path | None:
+    """Beside the run where its store is a folder; one folder a start."""
+    root = store.local_path(f"{run_prefix(recipe.run.name)}/logs")
+    return None if root is None else root / f"{system_clock():.0f}"
+
+
+def _tell_journal(store: Store, outcome: Outcome) -> None:
+    """Ranks that were killed cannot tell the journal; the launcher does it for them."""
+    if outcome.run is None or outcome.cause is None:
+        return
+    journal = open_journal(store, outcome.run, outcome.attempt, part=".launcher")
+    journal.write(outcome.cause)
+    journal.close()
+
+
+def _print_failure(outcome: Outcome, cause: ErrorRecord) -> None:
+    typer.echo(f"error: rank {cause.rank} on {cause.host} failed first: {cause.message}", err=True)
+    if cause.traceback:
+        last = [line for line in cause.traceback.strip().splitlines() if line.startswith("  File")][-1:]
+        typer.echo("".join(f"{line.strip()}\n" for line in last), err=True, nl=False)
+    if cause.hint:
+        typer.echo(f"\nhint: {cause.hint}", err=True)
+    typer.echo(f"log: {outcome.log}", err=True)
+
+
+def _print_summary(store: Store, run: str, recipe: Recipe) -> None:
+    status = summarise(run, read_journal(store, run), now_s=system_clock())
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"\n[bold green]run {run} is done[/bold green]: {status.step} steps, {status.tokens} tokens"
+    )
+    if status.validation_first is not None and status.validation_last is not None:
+        per_byte = f", {status.bits_per_byte:.4f} bits per byte" if status.bits_per_byte is not None else ""
+        console.print(
+            f"validation loss  {status.validation_first:.4f} → {status.validation_last:.4f}{per_byte}"
+        )
+    console.print(f"run              {store.url}/{run_prefix(run)}")
+    console.print(f"checkpoints      torchrelay checkpoint list {run}{_store_option(recipe)}")
+    console.print(f"final model      {status.model or 'not written'}")
+    if recipe.model.decoder is not None or recipe.model.huggingface is not None:
+        console.print(f"try it           torchrelay sample {run}{_store_option(recipe)} --prompt 'def '")
+    console.print(f"train on         {_longer(recipe, status)}")
+
+
+def _longer(recipe: Recipe, status: RunStatus) -> str:
+    return f"the same command with --set train.steps={2 * status.step}"
+
+
+def _store_option(recipe: Recipe) -> str:
+    default = type(recipe.run).model_fields["store"].default
+    return "" if recipe.run.store == default else f" --store {recipe.run.store}"
