@@ -1,4 +1,4 @@
-"""`torchrelay init`: write a commented recipe to start from."""
+"""`torchrelay init`: write a commented recipe to start from, and say what to type next."""
 
 import shlex
 from pathlib import Path
@@ -10,14 +10,14 @@ from torchrelay.core.errors import RecipeError
 from torchrelay.recipe.template import TEMPLATES, StartKind, fill
 
 
-def init(
+def command(
     path: Annotated[Path, typer.Argument(help="The recipe to write.")] = Path("recipe.yaml"),
     kind: Annotated[StartKind, typer.Option(help="What you start from.")] = StartKind.TEXT,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
-    """Write a commented recipe (and for python a small model next to it), and say what to type next."""
-    template = TEMPLATES[kind]
-    files = {path: fill(template.recipe, path.name)}
+    """The kind python writes a small model and data source next to it."""
+    template = fill(TEMPLATES[kind], path.name)
+    files = {path: template.recipe}
     files |= {path.parent / name: text for name, text in template.modules.items()}
     _refuse_overwriting([] if force else list(files))
     for target, text in files.items():
@@ -26,8 +26,8 @@ def init(
     typer.echo("\nnext:")
     if path.parent != Path():
         typer.echo(f"  cd {shlex.quote(str(path.parent))}")
-    for command in template.commands:
-        typer.echo(f"  {fill(command, shlex.quote(path.name))}")
+    for line in template.commands:
+        typer.echo(f"  {line}")
 
 
 def _refuse_overwriting(targets: list[Path]) -> None:

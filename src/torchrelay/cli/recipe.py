@@ -11,6 +11,13 @@ from torchrelay.recipe.schema import DataSection, Recipe, TrainSection
 
 app = typer.Typer(no_args_is_help=True, help="Check a recipe; list what a recipe can say.")
 
+_PRESETS = """\
+## Presets of model.decoder
+
+Named sizes for `model.decoder.preset`. An empty cell is filled in as the key's meaning above says;
+keys given in the recipe win.
+"""
+
 
 @app.command()
 def check(
@@ -29,7 +36,29 @@ def check(
 @app.command()
 def reference() -> None:
     """Print every section and key with type, default and meaning, as Markdown."""
-    typer.echo(render_reference(), nl=False)
+    typer.echo(reference_page(), nl=False)
+
+
+def reference_page() -> str:
+    """The schema's page and the decoder's presets: what `docs/reference/recipe.md` holds."""
+    from torchrelay.model.presets import PRESETS  # not needed to check a recipe
+
+    columns = (
+        "architecture",
+        "layers",
+        "width",
+        "heads",
+        "kv_heads",
+        "feed_forward",
+        "vocabulary",
+        "context",
+    )
+    rows = [["preset", *columns], ["---"] * (len(columns) + 1)]
+    for name, preset in PRESETS.items():
+        values = [getattr(preset, column) for column in columns]
+        rows.append([f"`{name}`", *("" if value is None else str(value) for value in values)])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{render_reference()}\n{_PRESETS}\n{table}\n"
 
 
 def _summary(recipe: Recipe) -> list[tuple[str, str]]:

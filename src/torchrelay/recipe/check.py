@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torchrelay.core.errors import RecipeError
 from torchrelay.recipe.horizon import parse_horizon, parse_tokens
-from torchrelay.recipe.model_schema import ModelSection
+from torchrelay.recipe.model_schema import DecoderSection, ModelSection
 from torchrelay.recipe.schema import DataSection, ParallelSection, Recipe, TrainSection
 
 
@@ -69,6 +69,23 @@ def _model_problems(model: ModelSection) -> Iterator[Problem]:
         yield Problem("model.huggingface", "give exactly one of path and config")
     if model.python and ":" not in model.python:
         yield Problem("model.python", f"{model.python!r} is not of the form package.module:function")
+    if model.decoder:
+        yield from _decoder_problems(model.decoder)
+
+
+def _decoder_problems(decoder: DecoderSection) -> Iterator[Problem]:
+    """What can be said without the presets; the decoder itself checks the rest when it is built."""
+    missing = [key for key in ("layers", "width", "heads") if getattr(decoder, key) is None]
+    if missing and decoder.preset is None:
+        yield Problem(
+            "model.decoder",
+            f"without a preset it needs layers, width and heads; {' and '.join(missing)} missing",
+        )
+    width, heads, kv_heads = decoder.width, decoder.heads, decoder.kv_heads
+    if width and heads and width % heads:
+        yield Problem("model.decoder.heads", f"{heads} does not divide model.decoder.width {width}")
+    if heads and kv_heads and heads % kv_heads:
+        yield Problem("model.decoder.kv_heads", f"{kv_heads} does not divide model.decoder.heads {heads}")
 
 
 def _data_problems(data: DataSection) -> Iterator[Problem]:
@@ -84,7 +101,9 @@ def _train_problems(train: TrainSection, data: DataSection) -> Iterator[Problem]
     lengths = [key for key in ("steps", "epochs", "tokens") if getattr(train, key) is not None]
     if len(lengths) != 1:
         yield Problem(
-            "train", f"give exactly one of steps, epochs, tokens; got {' and '.join(lengths) or 'none'}"
+            "train",
+            f"give exactly one of steps, epochs, tokens; got {' and '.join(lengths) or 'none'}",
+            f"--set train.{lengths[0]}=null takes one away" if lengths else "",
         )
     if train.micro_batch != "auto" and train.global_batch % train.micro_batch:
         divisors = [n for n in range(1, train.global_batch + 1) if train.global_batch % n == 0]

@@ -25,6 +25,8 @@ def parse_horizon(text: int | str) -> Horizon:
     if match is None:
         raise ValueError(f'{text!r} is not a length; write 100, "100 steps" or "2M tokens"')
     amount = float(match.group(1).replace("_", "")) * _SCALE[match.group(2).lower()]
+    if amount > 2**63:
+        raise ValueError(f"{str(text)[:20]}... is too long a run")
     return Horizon(round(amount), "tokens" if (match.group(3) or "").startswith("token") else "steps")
 
 

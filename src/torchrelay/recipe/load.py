@@ -1,8 +1,10 @@
 """YAML and `--set a.b=c` to a Recipe; every problem found is reported in one error."""
 
+import copy
 import hashlib
 import json
 import re
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,10 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
+
+
+_DEEPEST = 20
+"""Levels of keys that a recipe may have; a file that refers to itself would never end."""
 
 
 class _Place(NamedTuple):
@@ -62,23 +68,34 @@ def _read(path: str) -> str:
 
 
 def _parse(text: str, path: str) -> tuple[dict[str, Any], dict[str, int]]:
+    lines: dict[str, int] = {}
     try:
         node = yaml.compose(text, Loader=_Loader)
-        lines: dict[str, int] = {}
         if node is not None:
             _collect_lines(node, "", lines)
         tree = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise RecipeError(f"{path}{line}: not valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecipeError(f"{path}{_line(error)}: not valid YAML: {_reason(error)}") from error
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of sections such as run, model, data, train")
     return tree, lines
 
 
+def _line(error: Exception) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return f":{mark.line + 1}" if mark else ""
+
+
+def _reason(error: Exception) -> str:
+    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
+    return problem or str(error).splitlines()[0]
+
+
 def _collect_lines(node: yaml.Node, prefix: str, lines: dict[str, int]) -> None:
     if not isinstance(node, yaml.MappingNode):
         return
+    if prefix.count(".") > _DEEPEST:
+        raise yaml.MarkedYAMLError(problem="keys are nested too deeply", problem_mark=node.start_mark)
     for key, value in node.value:
         path = f"{prefix}{key.value}"
         if path in lines:
@@ -95,10 +112,11 @@ def _apply(tree: dict[str, Any], setting: str, lines: dict[str, int]) -> None:
         raise RecipeError(f"--set {setting!r} is not of the form key.key=value")
     try:
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        raise RecipeError(f"--set {setting!r}: the value is not valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecipeError(f"--set {setting!r}: the value is not valid YAML: {_reason(error)}") from error
     *parents, last = path.split(".")
-    for parent in parents:
+    for depth, parent in enumerate(parents):
+        lines.setdefault(".".join(parents[: depth + 1]), 0)
         child = tree.get(parent)
         if not isinstance(child, dict):
             child = tree[parent] = {}
@@ -111,11 +129,42 @@ def _validate(tree: dict[str, Any], place: _Place) -> Recipe:
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
-        raise _error([_problem(item) for item in error.errors()], place) from error
+        items = error.errors()
+        problems = [*map(_problem, items), *_problems_of_the_rest(tree, items)]
+        raise _error(problems, place) from error
     problems = find_problems(recipe)
     if problems:
         raise _error(problems, place)
     return recipe
+
+
+def _problems_of_the_rest(tree: dict[str, Any], items: Sequence[Any]) -> list[Problem]:
+    """Impossible combinations among the values that are valid, so that one run reports everything."""
+    rest = copy.deepcopy(tree)
+    for item in items:
+        _remove(rest, [part for part in item["loc"] if not _is_union_branch(part)])
+    try:
+        recipe = Recipe.model_validate(rest)
+    except ValidationError:
+        return []
+    return [problem for problem in find_problems(recipe) if not _follows(problem, items)]
+
+
+def _remove(tree: Any, path: list[Any]) -> None:
+    for part in path[:-1]:
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    if isinstance(tree, dict):
+        tree.pop(path[-1], None)
+
+
+def _follows(problem: Problem, items: Sequence[Any]) -> bool:
+    """Whether the problem may only be there because an invalid value was left out."""
+    for item in items:
+        path = ".".join(str(part) for part in item["loc"])
+        same_section = problem.path.split(".")[0] == str(item["loc"][0])
+        if f"{path}.".startswith(f"{problem.path}.") or (same_section and item["type"] != "extra_forbidden"):
+            return True
+    return False
 
 
 def _problem(item: Any) -> Problem:
@@ -126,8 +175,11 @@ def _problem(item: Any) -> Problem:
         return Problem(path, f"unknown key{close}", "" if close else f"valid keys: {', '.join(siblings)}")
     if item["type"] == "missing":
         return Problem(path, "is missing", "")
-    message = str(item["msg"]).removeprefix("Value error, ")
-    return Problem(path, f"{message[0].lower()}{message[1:]}, got {item['input']!r}", "")
+    message = str(item["msg"])
+    if item["type"] == "value_error":  # raised by our own parsers, which quote the value
+        return Problem(path, message.removeprefix("Value error, "), "")
+    message = re.sub(r"a valid dictionary or instance of \w+", "a section of keys", message)
+    return Problem(path, f"{message[0].lower()}{message[1:]}, got {reprlib.repr(item['input'])}", "")
 
 
 def _is_union_branch(part: object) -> bool:

@@ -29,8 +29,9 @@ class RunSection(Section):
 class DataSection(Section):
     """What is learned from: a dataset in a store, or a Python source."""
 
-    dataset: str | None = None
-    """`NAME`, `NAME@REF` or `NAME@VERSION` of a dataset made by `torchrelay data build`."""
+    dataset: str | None = safe(None)
+    """`NAME`, `NAME@REF` or `NAME@VERSION` of a dataset made by `torchrelay data build`. A resumed run
+    must find the same version under it."""
     store: str | None = safe(None)
     """URL of the store that holds the dataset. Default: `run.store`."""
     source: str | None = None

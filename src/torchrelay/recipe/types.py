@@ -10,7 +10,9 @@ from torchrelay.core.units import Every, parse_every, parse_fraction, parse_seco
 class Section(BaseModel):
     """A part of the recipe: immutable, no unknown keys, no silent conversion of types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 Seconds = Annotated[

@@ -1,6 +1,6 @@
 """What every store can do: bytes by key, behind a URL.
 
-A key is a relative path with "/" between its parts. A put is atomic: readers see the whole
+A key is a relative path with "/" between its parts (see `check_key`). A put is atomic: readers see the whole
 object or none of it. `if_absent=True` is the one primitive that commits and claims are built
 from: of several writers exactly one succeeds.
 
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from torchrelay.core.errors import StoreError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,10 +45,10 @@ class Store(Protocol):
         """Write one object durably; with `if_absent`, fail when the key is taken."""
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes [start, start + length) of an object, or all of it."""
+        """Bytes [start, start + length) of an object, or all of it; fewer where it ends before that."""
 
     def list(self, prefix: str) -> Iterator[Entry]:
-        """Objects whose key lies under the folder `prefix`, sorted by key."""
+        """Objects whose key lies under the folder `prefix` ("" for all), sorted by key."""
 
     def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error."""
@@ -56,3 +58,22 @@ class Store(Protocol):
 
     def local_path(self, key: str) -> Path | None:
         """The object as a file on this machine, where the store keeps it as one; else None."""
+
+
+TEMPORARY_MARK = ".writing-"
+"""Part of the name of a file that is not complete; no key contains it."""
+
+
+def check_key(key: str) -> str:
+    """`key` itself if it is one; StoreError when it is empty, absolute, or climbs out of the store."""
+    if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key or TEMPORARY_MARK in key:
+        raise StoreError(
+            f"{key!r} is not a key", hint='write a relative path such as "runs/my-run/recipe.yaml"'
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix` of a listing without its final "/": a key, or empty for the whole store."""
+    prefix = prefix.removesuffix("/")
+    return check_key(prefix) if prefix else ""

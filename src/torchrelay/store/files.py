@@ -5,17 +5,19 @@ out: fsync of the file and of its folder, and a create-only write that is atomic
 Temporary names carry a random part, so a killed writer never blocks another.
 """
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from torchrelay.core.errors import AlreadyExistsError, NotFoundError, StoreError
-from torchrelay.store.base import Buffer, Entry
+from torchrelay.store.base import TEMPORARY_MARK, Buffer, Entry, check_key, check_prefix
 
-TEMPORARY_MARK = ".writing-"
-"""Part of the name of a file that is not complete; listings leave such files out."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ELSEWHERE = "choose another place with run.store or --store, or give yourself write access"
 
 
 class FileWriter:
@@ -44,10 +46,7 @@ class FileStore:
 
     def local_path(self, key: str) -> Path:
         """The file that holds `key`, whether or not it exists."""
-        path = self._root / key
-        if not key or ".." in path.parts or key.startswith("/"):
-            raise StoreError(f"{key!r} is not a key")
-        return path
+        return self._root / check_key(key)
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> None:
         """See `Store.put`."""
@@ -60,31 +59,26 @@ class FileStore:
             with self.local_path(key).open("rb") as file:
                 file.seek(start)
                 return file.read(-1 if length is None else length)
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise NotFoundError(f"{self.url}/{key} does not exist") from error
-        except (PermissionError, IsADirectoryError) as error:
+        except OSError as error:
             raise StoreError(f"cannot read {self.url}/{key}: {error.strerror}") from error
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """See `Store.list`."""
-        folder = self._root / prefix
-        for parent, folders, files in os.walk(folder):
-            folders.sort()
-            for name in sorted(files):
-                path = Path(parent, name)
-                if TEMPORARY_MARK not in name:
-                    with suppress(FileNotFoundError):  # deleted while we walk
-                        status = path.stat()
-                        key = path.relative_to(self._root).as_posix()
-                        yield Entry(key, status.st_size, status.st_mtime)
+        prefix = check_prefix(prefix)
+        return self._walk(self._root / prefix, f"{prefix}/" if prefix else "")
 
     def delete(self, key: str) -> None:
         """See `Store.delete`; folders that become empty go too."""
         path = self.local_path(key)
-        path.unlink(missing_ok=True)
-        for parent in path.parents:
-            if parent == self._root:
-                break
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StoreError(f"cannot delete {self.url}/{key}: {error.strerror}") from error
+        for parent in takewhile(lambda folder: folder != self._root, path.parents):
             try:
                 parent.rmdir()
             except OSError:
@@ -96,54 +90,80 @@ class FileStore:
         with self._replacing(key, create_only=False) as writer:
             yield writer
 
+    def _walk(self, folder: Path, prefix: str) -> Iterator[Entry]:
+        try:
+            found = list(os.scandir(folder))
+        except (FileNotFoundError, NotADirectoryError):  # never there, or deleted while we walk
+            return
+        except OSError as error:  # an unreadable folder must not look like an empty one
+            raise StoreError(f"cannot list {folder}: {error.strerror}") from error
+        names = {f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name for entry in found}
+        for name in sorted(names):  # with the "/" the order is that of the whole keys
+            if name.endswith("/"):
+                yield from self._walk(folder / name, prefix + name)
+            elif TEMPORARY_MARK not in name:
+                with suppress(FileNotFoundError):
+                    status = (folder / name).stat()
+                    yield Entry(prefix + name, status.st_size, status.st_mtime)
+
     @contextmanager
     def _replacing(self, key: str, *, create_only: bool) -> Iterator[FileWriter]:
         path = self.local_path(key)
-        temporary = path.with_name(f"{path.name}{TEMPORARY_MARK}{uuid.uuid4().hex}")
-        descriptor = self._create(temporary)
+        temporary = path.with_name(f"{path.name[:50]}{TEMPORARY_MARK}{uuid.uuid4().hex}")
+        with _told(path):
+            descriptor = _create_with_folders(temporary)
         try:
             try:
                 yield FileWriter(descriptor)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            if create_only:
-                _link(temporary, path, f"{self.url}/{key}")
-            else:
-                temporary.rename(path)
+            with _told(path):
+                (_link if create_only else _rename)(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        _fsync_folder(path.parent)
+        with suppress(FileNotFoundError):  # somebody deleted the object, and its folder, at once
+            _fsync_folder(path.parent)
 
-    def _create(self, path: Path) -> int:
-        try:
-            return _create_with_folders(path)
-        except (PermissionError, NotADirectoryError, FileExistsError) as error:
-            raise StoreError(
-                f"cannot write under {path.parent}: {error.strerror}",
-                hint="choose another place with run.store or --store, or give yourself write access",
-            ) from error
-        except OSError as error:
-            if error.errno == 30:  # EROFS
-                raise StoreError(f"cannot write under {path.parent}: read-only file system") from error
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """A full disk stays an OSError; everything else that the system refuses is a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
             raise
+        raise StoreError(f"cannot write {path}: {error.strerror}", hint=_ELSEWHERE) from error
 
 
 def _create_with_folders(path: Path, tries: int = 5) -> int:
     for _ in range(tries - 1):
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Another process may delete the folder in between because its last object went.
         with suppress(FileNotFoundError):
+            _make_folder(path.parent)
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
 
-def _link(temporary: Path, path: Path, shown: str) -> None:
+def _make_folder(folder: Path) -> None:
+    """Durable too: a file is lost with the folder whose own entry was never written out."""
+    missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _fsync_folder(made.parent)
+
+
+def _link(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except FileExistsError as error:
-        raise AlreadyExistsError(f"{shown} exists already") from error
+        raise AlreadyExistsError(f"file://{path} exists already") from error
+
+
+def _rename(temporary: Path, path: Path) -> None:
+    temporary.rename(path)
 
 
 def _fsync_folder(folder: Path) -> None:

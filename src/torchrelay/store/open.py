@@ -3,11 +3,10 @@
 import os
 import uuid
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from torchrelay.core.errors import StoreError
 from torchrelay.core.plugins import nearest
-from torchrelay.store.base import Store
+from torchrelay.store.base import Store, check_prefix
 from torchrelay.store.files import FileStore
 from torchrelay.store.objects import open_memory, open_s3
 
@@ -22,18 +21,19 @@ _SCHEMES = ["file", "memory", "s3"]
 
 def open_store(url: str, *, retry_s: float = PATIENCE_S) -> Store:
     """The store at `file:///abs/path`, `file://./relative`, a plain path, `s3://bucket/prefix`, `memory://name`."""
-    if "://" not in url:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
         return FileStore(Path(os.path.abspath(os.path.expanduser(url))))
-    parts = urlsplit(url)
-    path = parts.path.strip("/")
-    if parts.scheme == "file":
-        return FileStore(Path(os.path.abspath(parts.netloc + parts.path)))
-    if parts.scheme == "memory":
-        return open_memory(url, parts.netloc, path)
-    if parts.scheme == "s3":
-        return open_s3(url.rstrip("/"), parts.netloc, path, retry_s=retry_s)
+    first, _, prefix = rest.partition("/")
+    if scheme == "file":
+        return FileStore(Path(os.path.abspath(rest)))
+    prefix = check_prefix(prefix.strip("/"))
+    if scheme == "memory":
+        return open_memory(url.rstrip("/"), first, prefix)
+    if scheme == "s3":
+        return open_s3(url.rstrip("/"), first, prefix, retry_s=retry_s)
     raise StoreError(
-        f"{url!r}: there is no store for {parts.scheme}://{nearest(parts.scheme, _SCHEMES)}",
+        f"{url!r}: there is no store for {scheme}://{nearest(scheme, _SCHEMES)}",
         hint="use file://, s3:// or memory://",
     )
 
@@ -46,4 +46,7 @@ def check_writable(url: str, prefix: str) -> None:
         store.put(key, b"probe", if_absent=True)
         store.delete(key)
     except OSError as error:
-        raise StoreError(f"cannot write to {store.url}/{prefix}: {error.strerror}") from error
+        raise StoreError(
+            f"cannot write to {store.url}/{prefix}: {error.strerror}",
+            hint="free some space, or choose another place with run.store or --store",
+        ) from error
