@@ -1,4 +1,4 @@
-"""What every test may rely on: small child processes, no credentials from outside, missing tools that count."""
+"""What every test may rely on: small processes, no credentials from outside, missing tools that count."""
 
 import os
 import shutil

@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from torchrelay.cli.option import DEFAULT_STORE, JsonOption, StoreOption
 from torchrelay.core.errors import DataError, RecipeError
 from torchrelay.core.units import format_bytes, format_count, parse_bytes, parse_fraction
 from torchrelay.data.dataset import Dataset, list_datasets, list_refs, open_dataset, read_ref
 from torchrelay.data.manifest import Manifest, write_manifest
-from torchrelay.store.open import DEFAULT_STORE, open_store
+from torchrelay.store.open import open_store
 
 if TYPE_CHECKING:  # numpy and pydantic are imported by the commands that need them; the others start fast
     from torchrelay.data.build import BuildResult
@@ -45,8 +46,6 @@ class ReadingChoice(StrEnum):
     DOCUMENTS = "documents"
 
 
-StoreOption = Annotated[str, typer.Option("--store", metavar="URL", help="Store or folder of the dataset.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DatasetArgument = Annotated[
     str, typer.Argument(metavar="NAME[@REF]", help="Dataset, at its newest ref, a ref or a version.")
 ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from torchrelay.data.layout import shard_key
 from torchrelay.data.manifest import ShardEntry, TokenDtype
-from torchrelay.data.shards import Footer, encode_shard, numpy_type
+from torchrelay.data.shards import Footer, encode_footer, numpy_type
 from torchrelay.store.base import Store
 
 
@@ -111,21 +111,27 @@ class ShardWriter:
             labels=np.array(self._labels, np.int32) if self._settings.labelled else None,
             continues=self._continues,
         )
-        data = encode_shard(self._buffer[:num_tokens], footer)
-        sha256 = hashlib.sha256(data).hexdigest()
+        # In two parts, because joining them would copy all of the tokens.
+        parts = (memoryview(self._buffer[:num_tokens].view(np.uint8).data), encode_footer(footer))
+        sha256, xxh3_128 = hashlib.sha256(), xxhash.xxh3_128()
+        for part in parts:
+            sha256.update(part)
+            xxh3_128.update(part)
         entry = ShardEntry(
-            key=shard_key(sha256),
+            key=shard_key(sha256.hexdigest()),
             documents=len(self._ends),
             tokens=num_tokens,
-            bytes=len(data),
+            bytes=sum(map(len, parts)),
             text_bytes=self._text_bytes,
             longest_document=self._longest,
             continues=self._continues,
-            sha256=sha256,
-            xxh3_128=xxhash.xxh3_128_hexdigest(data),
+            sha256=sha256.hexdigest(),
+            xxh3_128=xxh3_128.hexdigest(),
         )
         # Written even where it exists: the bytes are the same, and a damaged shard is healed.
-        self._store.put(f"{self._folder}/{entry.key}", data)
+        with self._store.open_writer(f"{self._folder}/{entry.key}") as writer:
+            for part in parts:
+                writer.write(part)
         self._entries.append(entry)
         self._ends, self._labels = [], []
         self._longest = self._text_bytes = 0

@@ -60,8 +60,8 @@ def numpy_type(token_dtype: TokenDtype) -> "np.dtype[np.unsignedinteger[Any]]":
     return np.dtype(_NUMPY_TYPES[token_dtype])
 
 
-def encode_shard(tokens: NDArray[Any], footer: Footer) -> bytes:
-    """The bytes of a shard; `tokens` is of the footer's type and count."""
+def encode_footer(footer: Footer) -> bytes:
+    """All bytes that follow the tokens, the zeros in between included."""
     trailer = {
         "format": FORMAT,
         "token_dtype": footer.token_dtype,
@@ -70,10 +70,10 @@ def encode_shard(tokens: NDArray[Any], footer: Footer) -> bytes:
         "labels": footer.labels is not None,
         "continues": footer.continues,
     }
+    token_bytes = footer.tokens * numpy_type(footer.token_dtype).itemsize
     text = json.dumps(trailer, sort_keys=True).encode()
     parts = [
-        tokens.tobytes(),
-        bytes(-tokens.nbytes % 8),
+        bytes(-token_bytes % 8),
         footer.ends.astype("<u8").tobytes(),
         b"" if footer.labels is None else footer.labels.astype("<i4").tobytes(),
         text,

@@ -36,21 +36,28 @@ class _PiecewiseCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, targets: torch.Tensor, height: int) -> torch.Tensor:
-        norms = torch.cat([piece.float().logsumexp(1) for piece in rows.split(height)])
-        picked = rows.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1).float()
+        norms = torch.cat([piece.float().logsumexp(1) for piece in torch.split(rows, height)])
+        picked = rows.gather(1, _indices(targets)).squeeze(1).float()
         ctx.save_for_backward(rows, targets, norms)
         ctx.height = height
         return (norms - picked).masked_fill(targets == IGNORE_LABEL, 0.0).sum()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    @once_differentiable
     def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         rows, targets, norms = ctx.saved_tensors
         slopes = slope.expand(targets.shape).masked_fill(targets == IGNORE_LABEL, 0.0).unsqueeze(1)
-        indices = targets.clamp(min=0).unsqueeze(1)
         gradient = torch.empty_like(rows)
-        pieces = (t.split(ctx.height) for t in (rows, norms.unsqueeze(1), indices, slopes, gradient))
+        pieces = (
+            torch.split(t, ctx.height)
+            for t in (rows, norms.unsqueeze(1), _indices(targets), slopes, gradient)
+        )
         for row, norm, index, scale, out in zip(*pieces, strict=True):
             shares = torch.sub(row, norm).exp_().mul_(scale)
             out.copy_(shares.scatter_add_(1, index, -scale))
         return gradient, None, None
+
+
+def _indices(targets: torch.Tensor) -> torch.Tensor:
+    """Columns [n, 1]; an ignored row points at column 0 and counts nothing."""
+    return targets.masked_fill(targets == IGNORE_LABEL, 0).unsqueeze(1)

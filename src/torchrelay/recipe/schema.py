@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from torchrelay.core.place import DEFAULT_STORE
 from torchrelay.core.units import Every
 from torchrelay.recipe.model_schema import ModelSection
 from torchrelay.recipe.types import Interval, Pair, PositiveInt, Seconds, Section, safe
-from torchrelay.store.open import DEFAULT_STORE
 
 
 class RunSection(Section):

@@ -38,7 +38,7 @@ _HEAD = """\
 # Any key can be set for one start:  --set train.steps=50
 
 run:
-  name: {run}  # starting the same name again resumes it
+  name: {run}# starting the same name again resumes it
   store: relay-store      # a folder, or file:///shared/folder, or s3://bucket/prefix
   seed: 1                 # initial weights, order of the data, randomness in the model
 """
@@ -225,7 +225,7 @@ TEMPLATES: Mapping[StartKind, Template] = MappingProxyType(
 def fill(template: Template, recipe_name: str) -> Template:
     """The template with its run's name and the name of the recipe's file put in."""
     return template._replace(
-        recipe=template.recipe.replace("{recipe}", recipe_name).replace("{run}", template.run),
+        recipe=template.recipe.replace("{recipe}", recipe_name).replace("{run}", f"{template.run:<18}"),
         commands=tuple(
             command.replace("{recipe}", shlex.quote(recipe_name)) for command in template.commands
         ),

@@ -5,13 +5,11 @@ import uuid
 from pathlib import Path
 
 from torchrelay.core.errors import StoreError
+from torchrelay.core.place import DEFAULT_STORE as DEFAULT_STORE
 from torchrelay.core.plugins import nearest
 from torchrelay.store.base import Store, check_prefix
 from torchrelay.store.files import FileStore
 from torchrelay.store.objects import open_memory, open_s3
-
-DEFAULT_STORE = "relay-store"
-"""Where runs, datasets and models lie when nothing else is said: a folder here."""
 
 PATIENCE_S = 180.0
 """How long one request to a remote store is retried."""

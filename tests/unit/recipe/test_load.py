@@ -68,7 +68,8 @@ def test_a_setting_can_take_a_value_away(load) -> None:
         ("train.steps=0", "--set: train.steps: input should be greater than or equal to 1, got 0"),
         (
             "train.micro_batch=x",
-            "--set: train.micro_batch: input should be a valid integer, got 'x' or input should be 'auto', got 'x'",
+            "--set: train.micro_batch: input should be a valid integer, got 'x' "
+            "or input should be 'auto', got 'x'",
         ),
         (
             "checkpoint.every=null",
@@ -112,7 +113,8 @@ checkpoint: {every: sometimes}
         "recipe.yaml:2: run.nam: unknown key; did you mean 'name'?",
         "recipe.yaml:4: data.redaing: unknown key; did you mean 'reading'?",
         "recipe.yaml:6: train.steps: input should be a valid integer, got 'ten'",
-        'recipe.yaml:8: checkpoint.every: \'sometimes\' is not an interval; write it like "500 steps" or "10min"',
+        "recipe.yaml:8: checkpoint.every: 'sometimes' is not an interval; "
+        'write it like "500 steps" or "10min"',
     ]
 
 

@@ -1,0 +1,5 @@
+"""`python -m torchrelay` is the `torchrelay` program."""
+
+from torchrelay.cli.app import main
+
+main()
