@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -13,6 +13,14 @@ from torch.distributed.tensor import DTensor, zeros
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
+
+
+class Optimizer(Protocol):
+    """What is saved of an optimizer; every torch optimizer has it."""
+
+    param_groups: list[dict[str, Any]]
+    state: Any
+    """Dictionaries of tensors, by parameter."""
 
 
 def model_state(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -23,7 +31,7 @@ def model_state(module: nn.Module) -> dict[str, torch.Tensor]:
     return {MODEL + name: tensor for name, tensor in tensors.items()}
 
 
-def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def optimizer_state(module: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:
     """The optimizer's tensors, named by the parameter they belong to; empty before the first step."""
     return {
         f"{OPTIMIZER}{name}/{key}": value
@@ -33,15 +41,13 @@ def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict
     }
 
 
-def group_values(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+def group_values(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The plain values of the optimizer's parameter groups (what a schedule-free optimizer keeps there)."""
     plain = (bool, int, float, str, type(None))
     return [{k: v for k, v in group.items() if isinstance(v, plain)} for group in optimizer.param_groups]
 
 
-def restore_groups(
-    optimizer: torch.optim.Optimizer, saved: list[dict[str, Any]], *, keep: Iterable[str]
-) -> None:
+def restore_groups(optimizer: Optimizer, saved: list[dict[str, Any]], *, keep: Iterable[str]) -> None:
     """Put the saved plain values back, except `keep` (what the recipe decides anew)."""
     for group, values in zip(optimizer.param_groups, saved, strict=True):
         group.update({k: v for k, v in values.items() if k in group and k not in set(keep)})
@@ -49,7 +55,7 @@ def restore_groups(
 
 def allocate_optimizer_state(
     module: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]],
 ) -> dict[str, torch.Tensor]:
     """Make room in a fresh optimizer for the saved tensors `shapes` names; returns them to be filled.
@@ -62,7 +68,7 @@ def allocate_optimizer_state(
         for full_name, (shape, dtype) in shapes.items():
             if full_name.startswith(prefix) and "/" not in full_name[len(prefix) :]:
                 tensor = _like(parameter, shape, dtype)
-                optimizer.state[parameter][full_name[len(prefix) :]] = tensor
+                optimizer.state.setdefault(parameter, {})[full_name[len(prefix) :]] = tensor
                 targets[full_name] = tensor
     return targets
 

@@ -16,12 +16,15 @@ class Record(Protocol):
     __slots__: tuple[str, ...]
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def to_line(record: Record, time_s: float) -> bytes:
     """The record as one line of JSON, newline included."""
     fields: dict[str, Any] = {"kind": record.kind, "time": round(time_s, 6)}
     for name in record.__slots__:
         fields[name] = getattr(record, name)
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+    return _encode(fields).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

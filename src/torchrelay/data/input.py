@@ -140,8 +140,9 @@ def match_files(patterns: Sequence[str]) -> list[Path]:
                 if folder
                 else f"the pattern is read from the folder {os.getcwd()}; ** crosses folders",
             )
-        found |= {os.path.realpath(file): file for file in files}
-    return sorted(found.values())
+        for file in files:
+            found.setdefault(os.path.realpath(file), file)
+    return sorted(found.values(), key=os.path.abspath)
 
 
 def _map(path: Path) -> memoryview:

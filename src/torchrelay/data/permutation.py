@@ -2,14 +2,16 @@
 
 An integer hash of our own (splitmix64's finaliser) drives a Feistel network over a grid of
 rows × columns ≥ n; a result beyond n is sent through again until it falls inside, which keeps the
-map one-to-one. The grid is at most 2·sqrt(n) larger than n, so that is rare. Nothing here may
-change its results: bump `order.ORDER_VERSION` if it must.
+map one-to-one. The grid is at most 2·sqrt(n) larger than n, so that is rare. Rounds that exchange
+random pairs follow; without them permutations of fewer than ten places would not all be equally
+likely. Nothing here may change its results: bump `order.ORDER_VERSION` if it must.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-ROUNDS = 6
+ROUNDS = 8
+PAIR_ROUNDS = 2
 _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
@@ -18,8 +20,9 @@ _SECOND = 0x94D049BB133111EB
 _U_FIRST = np.uint64(_FIRST)
 _U_SECOND = np.uint64(_SECOND)
 _U_STEP = np.uint64(_STEP)
+_ONE = np.uint64(1)
 _S27, _S30, _S31, _S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
-_ROUND_STEPS = tuple(np.uint64(_STEP * (number + 1) & _MASK) for number in range(ROUNDS))
+_STEPS = tuple(np.uint64(_STEP * (number + 1) & _MASK) for number in range(ROUNDS + PAIR_ROUNDS))
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -54,13 +57,15 @@ def permute(
     All [n]; positions[k] < sizes[k] < 2**53. Costs the same for every size.
     """
     rows = np.ceil(np.sqrt(sizes)).astype(np.uint64)
-    columns = (sizes + rows - np.uint64(1)) // rows
+    columns = (sizes + rows - _ONE) // rows
     images = _scramble(positions, rows, columns, keys)
     outside = np.flatnonzero(images >= sizes)
     while outside.size:
         again = _scramble(images[outside], rows[outside], columns[outside], keys[outside])
         images[outside] = again
         outside = outside[again >= sizes[outside]]
+    for step in _STEPS[ROUNDS:]:
+        images = _exchange(images, sizes, keys + step)
     return images
 
 
@@ -72,13 +77,22 @@ def _scramble(
 ) -> NDArray[np.uint64]:
     """One pass: a permutation of 0 … rows·columns-1."""
     row, column = np.divmod(values, columns)
-    for number, step in enumerate(_ROUND_STEPS):
+    for number, step in enumerate(_STEPS[:ROUNDS]):
         if number % 2:
             row = (row + _hash32(column, keys + step)) % rows
         else:
             column = (column + _hash32(row, keys + step)) % columns
     scrambled: NDArray[np.uint64] = row * columns + column
     return scrambled
+
+
+def _exchange(
+    values: NDArray[np.uint64], sizes: NDArray[np.uint64], keys: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Pair every value with another, v ↔ (k - v) mod size, and exchange a random half of the pairs."""
+    partners = (_hash32(sizes, keys) % sizes + sizes - values) % sizes
+    chosen = _hash32(np.maximum(values, partners), ~keys) & _ONE
+    return np.where(chosen == _ONE, partners, values)
 
 
 def _hash32(values: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -185,6 +185,12 @@ def _data_problems(draft: Preset, facts: "DataFacts") -> Iterator[Problem]:
     if facts.vocabulary is None or facts.sequence_length is None:
         yield Problem("model.decoder", "learns from tokens, and the data has none", "use model.python")
         return
+    if facts.num_labels is not None:
+        yield Problem(
+            "model.decoder",
+            f"predicts tokens, but the documents carry one of {facts.num_labels} classes",
+            "set data.reading to packed, or use model.huggingface",
+        )
     if draft.vocabulary is not None and draft.vocabulary < facts.vocabulary:
         yield Problem(
             f"{_WHERE}.vocabulary",

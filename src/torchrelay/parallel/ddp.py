@@ -14,9 +14,9 @@ from torchrelay.parallel.engine import (
     Tensors,
     Unit,
     autocast,
-    gradients,
-    norm_of,
+    local_gradients,
     run_units,
+    squared_norm,
     to_device,
 )
 from torchrelay.parallel.materialise import materialise
@@ -31,6 +31,7 @@ class DdpEngine:
         self._module = module
         self._call = call
         self._device = placement.world.device
+        self._num_ranks = placement.world.size
         self._bf16 = placement.bf16
         self._parameters = [p for p in module.parameters() if p.requires_grad]
 
@@ -48,9 +49,13 @@ class DdpEngine:
         with torch.no_grad(), autocast(self._device, bf16=self._bf16):
             return self._task.loss(self._module, to_device(tensors, self._device))
 
-    def gradient_norm(self) -> torch.Tensor:
-        """See `Engine.gradient_norm`."""
-        return norm_of(gradients(self._parameters))
+    def gradients(self) -> list[torch.Tensor]:
+        """See `Engine.gradients`."""
+        return local_gradients(self._parameters)
+
+    def norm_share(self) -> float:
+        """See `Engine.norm_share`; every rank holds the whole."""
+        return squared_norm(self.gradients()) / self._num_ranks
 
     def _forward(self, tensors: Tensors) -> torch.Tensor:
         with autocast(self._device, bf16=self._bf16):

@@ -62,8 +62,14 @@ class Engine(Protocol):
     def loss(self, tensors: Tensors) -> torch.Tensor:
         """Loss sum of a batch without gradients; every rank calls it equally often."""
 
-    def gradient_norm(self) -> torch.Tensor:
-        """Euclidean norm of all gradients of all ranks, 0-dim, the same on every rank."""
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients as this rank holds them: whole tensors, or its shards. May be changed in place."""
+
+    def norm_share(self) -> float:
+        """Part of the squared gradient norm: all ranks' parts sum to the whole.
+
+        So that the norm travels with the step's one small exchange. Not a collective.
+        """
 
 
 def run_units(
@@ -73,15 +79,16 @@ def run_units(
     device: torch.device,
 ) -> torch.Tensor:
     """Forward and backward of every unit; `exchanging(last)` surrounds each."""
-    total = torch.zeros((), device=device)
+    total: torch.Tensor | None = None
     for index, unit in enumerate(units):
         seed_torch(unit.seed, device)
         with exchanging(index == len(units) - 1):
             loss = loss_of(unit.tensors)
-            (loss * unit.weight).backward()  # type: ignore[no-untyped-call]  # torch has no types here
+            # As the gradient of the loss rather than a factor of it: one operation less each way.
+            loss.backward(torch.full_like(loss, unit.weight))  # type: ignore[no-untyped-call]  # torch
         if unit.weight:
-            total += loss.detach()
-    return total
+            total = loss.detach() if total is None else total + loss.detach()
+    return torch.zeros((), device=device) if total is None else total
 
 
 def seed_torch(seed: int, device: torch.device) -> None:
@@ -103,15 +110,14 @@ def autocast(device: torch.device, *, bf16: bool) -> AbstractContextManager[obje
     return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 
-def gradients(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
-    """The gradients that exist."""
-    return [p.grad for p in parameters if p.grad is not None]
+def local_gradients(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
+    """The gradients that exist, as this rank holds them."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    return [grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads]
 
 
-def norm_of(grads: list[torch.Tensor]) -> torch.Tensor:
-    """Euclidean norm over all gradients; a collective for DTensors."""
-    if not grads:
-        return torch.zeros(())
-    norms = torch.stack(torch._foreach_norm(grads))
-    norm = torch.linalg.vector_norm(norms)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+def squared_norm(tensors: list[torch.Tensor]) -> float:
+    """Sum of the squares of all elements."""
+    if not tensors:
+        return 0.0
+    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))) ** 2

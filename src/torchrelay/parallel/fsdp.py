@@ -13,7 +13,15 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from torchrelay.core.errors import ModelError
 from torchrelay.model.task import Task
-from torchrelay.parallel.engine import Placement, Tensors, Unit, gradients, norm_of, run_units, to_device
+from torchrelay.parallel.engine import (
+    Placement,
+    Tensors,
+    Unit,
+    local_gradients,
+    run_units,
+    squared_norm,
+    to_device,
+)
 from torchrelay.parallel.materialise import materialise
 from torchrelay.parallel.recompute import apply_recompute
 
@@ -21,10 +29,11 @@ from torchrelay.parallel.recompute import apply_recompute
 class FsdpEngine:
     """See `torchrelay.parallel.engine.Engine`."""
 
-    def __init__(self, task: Task, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, task: Task, module: nn.Module, placement: Placement) -> None:
         self._task = task
         self._module = module
-        self._device = device
+        self._device = placement.world.device
+        self._num_copies = placement.replicate
         self._parameters = [p for p in module.parameters() if p.requires_grad]
 
     @property
@@ -41,9 +50,13 @@ class FsdpEngine:
         with torch.no_grad():
             return self._forward(tensors)
 
-    def gradient_norm(self) -> torch.Tensor:
-        """See `Engine.gradient_norm`."""
-        return norm_of(gradients(self._parameters))
+    def gradients(self) -> list[torch.Tensor]:
+        """See `Engine.gradients`."""
+        return local_gradients(self._parameters)
+
+    def norm_share(self) -> float:
+        """See `Engine.norm_share`; every copy of the model holds the whole."""
+        return squared_norm(self.gradients()) / self._num_copies
 
     def _forward(self, tensors: Tensors) -> torch.Tensor:
         return self._task.loss(self._module, to_device(tensors, self._device))
@@ -63,7 +76,7 @@ def build_fsdp_engine(task: Task, placement: Placement) -> FsdpEngine:
         apply_recompute(blocks)
     _apply_sharding(module, blocks, placement)
     materialise(module, task, seed=placement.seed, device=placement.world.device)
-    return FsdpEngine(task, module, placement.world.device)
+    return FsdpEngine(task, module, placement)
 
 
 def build_mesh(placement: Placement) -> DeviceMesh:

@@ -1,8 +1,9 @@
 """`file://`: a folder as a store, durable against power loss.
 
 Our own rather than obstore's local store because a commit protocol needs what that one leaves
-out: fsync of the file and of its folder, and a create-only write that is atomic (`os.link`).
-Temporary names carry a random part, so a killed writer never blocks another.
+out, fsync of the file and of its folders (see docs/decisions/0001-own-local-store.md), and because
+it may be used after a fork. Create-only writes are atomic (`os.link`). Temporary names carry a
+random part, so a killed writer never blocks another.
 """
 
 import errno

@@ -12,6 +12,8 @@ class Vote:
     """One rank's part of a step, or the sum over all ranks."""
 
     loss_sum: float
+    norm_share: float
+    """Part of the squared norm of all gradients."""
     tokens: int
     bad_ranks: int
     """1 where this rank's loss is not finite."""
@@ -28,12 +30,13 @@ def count_votes(world: World, vote: Vote) -> Vote:
     if world.size == 1:
         return vote
     values = torch.tensor(
-        [vote.loss_sum, vote.tokens, vote.bad_ranks, vote.stop, vote.save, vote.validate],
+        [vote.loss_sum, vote.norm_share, vote.tokens, vote.bad_ranks, vote.stop, vote.save, vote.validate],
         dtype=torch.float64,
     )
-    loss_sum, tokens, bad_ranks, stop, save, validate = world.sum(values).tolist()
+    loss_sum, norm_share, tokens, bad_ranks, stop, save, validate = world.sum(values).tolist()
     return Vote(
         loss_sum=loss_sum,
+        norm_share=norm_share,
         tokens=int(tokens),
         bad_ranks=int(bad_ranks),
         stop=int(stop),

@@ -1,6 +1,6 @@
 """The data of a step for one rank: which samples, in which units, with which weight in the loss."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,7 +64,7 @@ class Feed:
         idle = Unit(batches[0].tensors, 0.0, units[0].seed)
         return units + [idle] * (self.share.rounds - len(units)), targets
 
-    def stream(self, first_step: int, last_step: int) -> Iterator[list[MicroBatch]]:
+    def stream(self, first_step: int, last_step: int) -> Generator[list[MicroBatch]]:
         """`batches` of the steps first…last, read when asked for."""
         for step in range(first_step, last_step + 1):
             yield self.batches(step)

@@ -14,7 +14,7 @@ from torchrelay.core.errors import ExitCode, NumericsError
 from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
 from torchrelay.data.batch import MicroBatch
 from torchrelay.observe.journal import Sink
-from torchrelay.parallel.engine import gradients
+from torchrelay.parallel.engine import Engine
 from torchrelay.parallel.world import World
 from torchrelay.train.agreement import Vote, count_votes
 from torchrelay.train.cadence import is_due
@@ -78,14 +78,14 @@ def run_step(
     data_seconds = time.perf_counter() - begun
 
     loss_sum = float(engine.forward_backward(units))
-    grad_norm = float(engine.gradient_norm())
     votes = count_votes(session.world, _vote(course, step, loss_sum, own))
     loss = votes.loss_sum / targets
+    grad_norm = math.sqrt(votes.norm_share)
     if votes.bad_ranks or not math.isfinite(grad_norm):
         guilty = own if not math.isfinite(loss_sum) or not votes.bad_ranks else []
         raise _not_finite(session.world, guilty, f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}")
 
-    _clip(engine.module.parameters(), grad_norm, session.recipe.train.clip_norm)
+    _clip(engine, grad_norm, session.recipe.train.clip_norm)
     lr = session.schedule.lr(step)
     set_lr(optimizer, lr)
     optimizer.step()
@@ -151,6 +151,7 @@ def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> 
     check = leads and is_due(recipe.train.validate_every, step=step, elapsed_s=now - course.validated_s)
     return Vote(
         loss_sum=loss_sum,
+        norm_share=course.session.engine.norm_share(),
         tokens=sum(batch.num_tokens for batch in own),
         bad_ranks=0 if math.isfinite(loss_sum) else 1,
         stop=int(course.stop.raised),
@@ -159,9 +160,9 @@ def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> 
     )
 
 
-def _clip(parameters: Iterator[torch.nn.Parameter], norm: float, limit: float | None) -> None:
+def _clip(engine: Engine, norm: float, limit: float | None) -> None:
     if limit is not None and norm > limit:
-        torch._foreach_mul_(gradients(parameters), limit / (norm + 1e-6))
+        torch._foreach_mul_(engine.gradients(), limit / (norm + 1e-6))
 
 
 def _not_finite(world: World, guilty: list[MicroBatch], what: str) -> NumericsError:

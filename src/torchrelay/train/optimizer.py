@@ -1,7 +1,7 @@
 """Build the optimizer the recipe names. Matrices decay, vectors (norms, biases) do not."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -9,13 +9,28 @@ from torch import nn
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import load_object, nearest
 from torchrelay.recipe.schema import OptimizerSection
+from torchrelay.train.adamw import FusedAdamW
 from torchrelay.train.lion import Lion
 
 RECIPE_KEYS = ("lr", "weight_decay", "betas", "eps", "momentum", "initial_lr")
 """Values of the parameter groups that the recipe decides, not the checkpoint."""
 
 
-def build_optimizer(section: OptimizerSection, module: nn.Module) -> torch.optim.Optimizer:
+class Optimizer(Protocol):
+    """What the loop and checkpoints need of an optimizer; every torch optimizer has it."""
+
+    param_groups: list[dict[str, Any]]
+    state: Any
+    """Dictionaries of tensors, by parameter."""
+
+    def step(self) -> Any:
+        """Update every parameter from its gradient."""
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+
+
+def build_optimizer(section: OptimizerSection, module: nn.Module) -> Optimizer:
     """An optimizer over the module's trainable parameters, with its decay groups."""
     groups = _decay_groups(module, section.weight_decay)
     name = section.name
@@ -32,7 +47,7 @@ def build_optimizer(section: OptimizerSection, module: nn.Module) -> torch.optim
         raise RecipeError(f"train.optimizer: {name} refuses its values: {error}") from error
 
 
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+def set_lr(optimizer: Optimizer, lr: float) -> None:
     """The learning rate of the next update, in every group."""
     for group in optimizer.param_groups:
         group["lr"] = lr
@@ -42,31 +57,35 @@ def _decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]
     parameters = [p for p in module.parameters() if p.requires_grad]
     matrices = [p for p in parameters if p.ndim >= 2]
     vectors = [p for p in parameters if p.ndim < 2]
+    if weight_decay == 0.0:
+        return [{"params": parameters, "weight_decay": 0.0}]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 
-def _adamw(section: OptimizerSection, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-    options = {"fused": True, **section.options}
-    return torch.optim.AdamW(groups, lr=section.lr, betas=section.betas, eps=section.eps, **options)
+def _adamw(section: OptimizerSection, groups: list[dict[str, Any]]) -> Optimizer:
+    if section.options:  # amsgrad and the like: torch's own
+        options = {"fused": True, **section.options}
+        return torch.optim.AdamW(groups, lr=section.lr, betas=section.betas, eps=section.eps, **options)
+    return FusedAdamW(groups, lr=section.lr, betas=section.betas, eps=section.eps)
 
 
-def _sgd(section: OptimizerSection, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+def _sgd(section: OptimizerSection, groups: list[dict[str, Any]]) -> Optimizer:
     return torch.optim.SGD(groups, lr=section.lr, momentum=section.momentum, **section.options)
 
 
-def _lion(section: OptimizerSection, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+def _lion(section: OptimizerSection, groups: list[dict[str, Any]]) -> Optimizer:
     return Lion(groups, lr=section.lr, betas=section.betas, **section.options)
 
 
-_BUILDERS: dict[str, Callable[[OptimizerSection, Iterable[dict[str, Any]]], torch.optim.Optimizer]] = {
+_BUILDERS: dict[str, Callable[[OptimizerSection, list[dict[str, Any]]], Optimizer]] = {
     "adamw": _adamw,
     "sgd": _sgd,
     "lion": _lion,
 }
 
 
-def _own(section: OptimizerSection, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def _own(section: OptimizerSection, groups: list[dict[str, Any]]) -> Optimizer:
     factory = load_object(section.name, "train.optimizer.name")
     try:
         optimizer = factory(groups, lr=section.lr, **section.options)

@@ -7,8 +7,6 @@ behind.
 import math
 from dataclasses import dataclass
 
-import torch
-
 from torchrelay.checkpoint.manifest import Origin
 from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.core.clock import system_clock
@@ -28,7 +26,7 @@ from torchrelay.store.base import Store
 from torchrelay.store.open import check_writable, open_store
 from torchrelay.train.entry import Entry, EntryFacts, code_version, enter_run, find_run
 from torchrelay.train.feed import Feed
-from torchrelay.train.optimizer import build_optimizer
+from torchrelay.train.optimizer import Optimizer, build_optimizer
 from torchrelay.train.random_state import seed_process
 from torchrelay.train.schedule import Schedule, build_schedule
 from torchrelay.train.units import choose_micro_batch, share_units
@@ -47,7 +45,7 @@ class Session:
     degrees: Degrees
     task: Task
     engine: Engine
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     schedule: Schedule
     feed: Feed
     training: SplitReader

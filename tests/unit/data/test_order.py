@@ -1,5 +1,6 @@
 """The order may never change silently: see the pinned values at the end."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
 from torchrelay.data import order as order_module
-from torchrelay.data.order import BLOCK_SLOTS, Order, OrderSettings, choose_lanes
+from torchrelay.data.order import BLOCK_SLOTS, ORDER_VERSION, Order, OrderSettings, choose_lanes
 
 
 def make(
@@ -229,3 +230,40 @@ def test_no_samples_are_refused() -> None:
 def test_no_slots_give_no_samples() -> None:
     assert make([10]).samples(np.array([], np.int64)).sample_ids.tolist() == []
 
+
+# Values of ORDER_VERSION 1. A change here breaks the resume of every run: it needs a new ORDER_VERSION.
+PINNED = [
+    ([10], 1, 64, 10, 0, [2, 4, 7, 5, 0, 9, 6, 3, 8, 1]),
+    ([5, 0, 7, 3], 2**63 - 1, 2, 1, 10**10, [1, 11, 2, 7, 0, 10, 3, 5, 4, 7]),
+    (
+        [1000] * 50,
+        7,
+        8,
+        3,
+        49_995,
+        [18422, 47164, 13438, 25057, 48512, 16582, 39970, 29167, 3915, 41504],
+    ),
+    (
+        [15_000] * 2000,
+        12345,
+        64,
+        10,
+        3 * 10**9 + 7,
+        [19406671, 27599866, 2192882, 18386147, 6515165, 24519253, 3539390, 14451665, 1811180, 24357456],
+    ),
+]
+
+
+@pytest.mark.parametrize(("counts", "seed", "lanes", "window_shards", "start", "expected"), PINNED)
+def test_the_order_is_the_one_that_runs_were_started_with(
+    counts: list[int], seed: int, lanes: int, window_shards: int, start: int, expected: list[int]
+) -> None:
+    assert ORDER_VERSION == 1
+    order = make(counts, seed=seed, lanes=lanes, window_shards=window_shards)
+    assert ids(order, start, start + len(expected)) == expected
+
+
+def test_two_whole_epochs_hash_to_the_pinned_value() -> None:
+    order = make([1000] * 50, seed=7, lanes=8, window_shards=3)
+    digest = hashlib.sha256(np.array(ids(order, 0, 100_000), "<i8").tobytes()).hexdigest()
+    assert digest == "0a81586dcae0209aae5df3fce4d14b59a07655e61be73287e69f1e039b249643"
