@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,7 @@ sleep 86400
 """
 
 
-def run_page(text: str, folder: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def run_page(text: str, folder: Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
     """Run the marked commands of a page in `folder`."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(
@@ -53,6 +55,16 @@ def run_page(text: str, folder: Path, timeout_s: float = 120) -> subprocess.Comp
         timeout=timeout_s,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future]]:
+    """All pages, two at a time: they start many small processes that each keep one core busy."""
+    with ThreadPoolExecutor(2) as pool:
+        yield {
+            path: pool.submit(run_page, path.read_text(), tmp_path_factory.mktemp("page"))
+            for path in RUNNABLE
+        }
 
 
 def shown(path: Path) -> str:
@@ -101,8 +113,8 @@ def test_a_command_without_a_mark_is_found(mark: str) -> None:
 
 
 @pytest.mark.parametrize("path", RUNNABLE, ids=shown)
-def test_the_commands_of_a_page_run(path: Path, tmp_path: Path) -> None:
-    done = run_page(path.read_text(), tmp_path)
+def test_the_commands_of_a_page_run(path: Path, runs: dict[Path, Future]) -> None:
+    done = runs[path].result(timeout=280)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
 
 

@@ -36,6 +36,8 @@ from torchrelay.store.base import Store
 SHARD_BYTES = 64 * 2**20
 _FEWEST_SHARD_BYTES = 2**10
 _MOST_SHARD_BYTES = 2**30
+_PART_BYTES = 8 * 2**20
+"""Longest text that is tokenised at once; longer documents are cut after a line."""
 _BATCH_BYTES = 4 * 2**20
 _BATCH_PIECES = 1024
 
@@ -197,7 +199,7 @@ def _cut(documents: Iterable[Document], request: BuildRequest) -> Iterator[_Piec
     for document in documents:
         for span in divide(document.text, request.split, request.validation):
             text = document.text[span.start : span.stop]
-            for part in cut_parts(text):
+            for part in cut_parts(text, _PART_BYTES):
                 is_last = part.stop == len(text)
                 yield _Piece(
                     span.split, text[part.start : part.stop], is_last, document, span.start + part.start

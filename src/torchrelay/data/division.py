@@ -14,9 +14,6 @@ from torchrelay.data.manifest import TRAIN, VALIDATION
 
 SplitRule = Literal["document", "tail"]
 
-PART_BYTES = 8 * 2**20
-"""Longest text that is tokenised at once; longer documents are cut after a line."""
-
 
 class Span(NamedTuple):
     """Bytes [start, stop) of a document, for one split."""
@@ -45,7 +42,7 @@ def divide(text: memoryview, rule: SplitRule, share: float) -> list[Span]:
     return [span for span in spans if span.start < span.stop]
 
 
-def cut_parts(text: memoryview, most: int = PART_BYTES) -> Iterator[range]:
+def cut_parts(text: memoryview, most: int) -> Iterator[range]:
     """Byte ranges that follow each other and cover `text`, none longer than `most` ≥ 8.
 
     Each ends after a line, if a line ends in its second half, and never inside a character.

@@ -228,7 +228,7 @@ def parse_tokenizer(content: bytes, record: TokenizerRecord, where: str) -> Toke
     try:
         tree = json.loads(content)
         return ByteTokenizer() if tree["kind"] == "bytes" else CharTokenizer(tree["characters"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{where} is not a tokenizer: {error}") from error
 
 

@@ -91,8 +91,10 @@ class CausalTask:
     origin: _Origin
 
     def build(self) -> nn.Module:
-        """Real weights on the CPU, in fp32."""
-        return self.origin.build()
+        """Real weights on the CPU, in fp32; ModelError when the model sees later tokens."""
+        module = self.origin.build()
+        _demand_causal(module)
+        return module
 
     def initial(self, name: str, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Never needed: `build` leaves nothing on meta."""
@@ -157,13 +159,17 @@ def build_huggingface_task(section: ModelSection, facts: DataFacts) -> Task:
     source = section.huggingface
     given, config = _read_config(source)
     demand_fit(
-        [*_key_problems(source, config), *_kind_problems(source, config), *_data_problems(config, facts)]
+        [
+            *_key_problems(source, config),
+            *_kind_problems(source, config),
+            *_data_problems(source, config, facts),
+        ]
     )
     folder = None if source.from_scratch or source.path is None else Path(source.path)
     if source.task == _CAUSAL:
         demand_fit(_token_problems(facts))
         return CausalTask(origin=_Origin(config=config, folder=folder, kind=source.task))
-    demand_fit(_label_problems(given, config, facts))
+    demand_fit(_label_problems(source, given, config, facts))
     config.num_labels = facts.num_labels
     text = config.get_text_config()
     text.pad_token_id = facts.end_token if text.pad_token_id is None else text.pad_token_id
@@ -244,14 +250,14 @@ def _kind_problems(source: HuggingFaceSection, config: Any) -> Iterator[Problem]
         )
 
 
-def _data_problems(config: Any, facts: DataFacts) -> Iterator[Problem]:
+def _data_problems(source: HuggingFaceSection, config: Any, facts: DataFacts) -> Iterator[Problem]:
     text = config.get_text_config()
     vocabulary = getattr(text, "vocab_size", None)
     context = getattr(text, "max_position_embeddings", None)
     if vocabulary is not None and facts.vocabulary is not None and vocabulary < facts.vocabulary:
         yield Problem(
-            f"{_WHERE}.config.vocab_size",
-            f"{vocabulary} is smaller than the dataset's {facts.vocabulary} token ids",
+            _key_path(source, "vocab_size"),
+            f"vocab_size {vocabulary} is smaller than the dataset's {facts.vocabulary} token ids",
             "build the dataset with the model's tokenizer",
         )
     if context is not None and facts.sequence_length is not None and context < facts.sequence_length:
@@ -275,7 +281,9 @@ def _token_problems(facts: DataFacts) -> Iterator[Problem]:
         )
 
 
-def _label_problems(given: dict[str, Any], config: Any, facts: DataFacts) -> Iterator[Problem]:
+def _label_problems(
+    source: HuggingFaceSection, given: dict[str, Any], config: Any, facts: DataFacts
+) -> Iterator[Problem]:
     if facts.vocabulary is None or facts.num_labels is None:
         yield Problem(
             f"{_WHERE}.task",
@@ -284,14 +292,20 @@ def _label_problems(given: dict[str, Any], config: Any, facts: DataFacts) -> Ite
         )
     elif ("id2label" in given or "num_labels" in given) and config.num_labels != facts.num_labels:
         yield Problem(
-            f"{_WHERE}.config.num_labels",
+            _key_path(source, "num_labels"),
             f"the model has {config.num_labels} classes, the dataset {facts.num_labels}",
-            "leave num_labels and id2label out of the configuration to take the dataset's",
+            "leave num_labels and id2label out to take the dataset's",
         )
     if config.get_text_config().pad_token_id is None and facts.end_token is None:
         yield Problem(
-            f"{_WHERE}.config.pad_token_id", "is missing", "give the id of a token no document holds"
+            _key_path(source, "pad_token_id"),
+            "pad_token_id is missing",
+            "give the id of a token no document holds",
         )
+
+
+def _key_path(source: HuggingFaceSection, key: str) -> str:
+    return f"{_WHERE}.path" if source.config is None else f"{_WHERE}.config.{key}"
 
 
 def _load(auto: Any, folder: Path, config: Any, kind: str) -> nn.Module:
@@ -311,6 +325,19 @@ def _load(auto: Any, folder: Path, config: Any, kind: str) -> nn.Module:
             hint=f"check that weights and config.json belong together, or set {_WHERE}.from_scratch: true",
         )
     return module
+
+
+def _demand_causal(module: nn.Module) -> None:
+    """An encoder such as BERT can be asked for causal-lm, and would learn to copy the answer."""
+    module.eval()
+    with torch.no_grad():
+        scores = module(input_ids=torch.tensor([[0, 0], [0, 1]])).logits[:, 0]
+    module.train()
+    if not torch.allclose(scores[0], scores[1], rtol=1e-3, atol=1e-4):
+        raise ModelError(
+            f"{type(module).__name__} sees the tokens that it is to predict",
+            hint="choose a causal model, or set is_decoder: true in its configuration",
+        )
 
 
 @contextmanager

@@ -6,18 +6,20 @@ and options only: equal on all ranks, and not changed by the run's seed.
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchrelay.core.errors import ModelError, RecipeError
-from torchrelay.core.plugins import load_object
+from torchrelay.core.errors import ModelError
+from torchrelay.core.plugins import load_object, nearest
 from torchrelay.data.batch import DataFacts
+from torchrelay.model.fit import demand_fit
 from torchrelay.model.seed import fixed_seed, seeded
 from torchrelay.model.task import ExportFormat, Task
+from torchrelay.recipe.check import Problem
 from torchrelay.recipe.model_schema import ModelSection
 
 _CONTRACT = (
@@ -94,21 +96,26 @@ def build_python_task(section: ModelSection, facts: DataFacts) -> Task:
     function = load_object(section.python, "model.python")
     if not callable(function):
         raise ModelError(f"model.python: {section.python} is {_described(function)}, expected a function")
-    _check_options(section.python, function, section.options)
+    demand_fit(_option_problems(section.python, function, section.options))
     return PythonTask(reference=section.python, function=function, options=section.options)
 
 
-def _check_options(reference: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+def _option_problems(
+    reference: str, function: Callable[..., Any], options: dict[str, Any]
+) -> Iterator[Problem]:
     try:
-        signature = inspect.signature(function)
+        parameters = inspect.signature(function).parameters
     except ValueError:  # some functions written in C tell nothing
         return
-    try:
-        signature.bind(**options)
-    except TypeError as error:
-        raise RecipeError(
-            f"model.options does not fit {reference}: {error}", hint=f"it takes {signature}"
-        ) from error
+    by_name = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name in options:
+        if name not in by_name and not takes_any:
+            close = nearest(name, by_name)
+            yield Problem(f"model.options.{name}", f"{reference} has no such argument{close}")
+    for name in by_name:
+        if name not in options and parameters[name].default is inspect.Parameter.empty:
+            yield Problem(f"model.options.{name}", f"is missing, {reference} needs it")
 
 
 def _find_fault(losses: object, samples: int) -> str | None:

@@ -92,4 +92,5 @@ def test_nothing_is_lost_whatever_the_sizes(documents: list[list[int]], tokens: 
     assert sum(entry.text_bytes for entry in entries) == 3 * sum(map(len, documents))
     assert max(entry.longest_document for entry in entries) == max(map(len, documents)) + 1
     assert any(entry.continues for entry in entries) == any(len(d) + 1 > tokens for d in documents)
-    assert entries == write(store, documents, tokens=tokens, part=7)
+    again = write(store, documents, tokens=tokens, part=7)
+    assert [entry.key for entry in entries] == [entry.key for entry in again]

@@ -73,4 +73,4 @@ def test_a_few_steps_learn_a_text_by_heart(architecture: str) -> None:
         loss = task.loss(module, batch) / targets
         loss.backward()
         optimizer.step()
-    assert float(loss) < 0.5
+    assert loss.item() < 0.5

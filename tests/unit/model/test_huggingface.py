@@ -155,6 +155,16 @@ def test_a_classifiers_export_is_read_back(tmp_path: Path) -> None:
     assert torch.equal(other.score.weight, module.get_parameter("score.weight"))
 
 
+def test_building_says_nothing_and_leaves_transformers_settings(saved: tuple[Path, Any], capfd) -> None:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    capfd.readouterr()
+    task_of(DOCUMENTS, path=str(saved[0]), task=CLASSES).build()
+    assert capfd.readouterr() == ("", "")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
 def test_tied_weights_stay_one_parameter_and_are_exported_once() -> None:
     task = task_of(config=TINY_GPT2)
     module = task.build()
@@ -213,13 +223,24 @@ def test_what_does_not_fit_the_data_is_listed_at_once() -> None:
     facts = DataFacts(vocabulary=100, sequence_length=64, num_labels=None, end_token=None)
     text = refusal(facts, config=TINY_LLAMA)
     assert "2 problems" in text
-    assert "config.vocab_size: 65 is smaller than the dataset's 100 token ids" in text
+    assert "config.vocab_size: vocab_size 65 is smaller than the dataset's 100 token ids" in text
     assert "data.sequence_length: 64 is longer than the 32 positions of the model (lower it to 32)" in text
 
 
 def test_a_model_that_cannot_do_the_task_is_refused() -> None:
     text = refusal(config={"model_type": "vit"})
     assert "model.huggingface.task: transformers has no causal-lm model of type 'vit'" in text
+
+
+def test_a_model_that_sees_the_answer_is_refused() -> None:
+    with pytest.raises(ModelError, match="BertLMHeadModel sees the tokens that it is to predict"):
+        task_of(config=TINY_BERT).build()
+    task_of(config={**TINY_BERT, "is_decoder": True}).build()
+
+
+def test_sizes_of_a_folder_are_told_with_its_path(saved: tuple[Path, Any]) -> None:
+    facts = DataFacts(vocabulary=100, sequence_length=16, num_labels=None, end_token=None)
+    assert "model.huggingface.path: vocab_size 65 is smaller" in refusal(facts, path=str(saved[0]))
 
 
 def test_language_needs_tokens_without_classes() -> None:
@@ -236,7 +257,7 @@ def test_classification_needs_labels_of_the_same_number() -> None:
 
 def test_a_decoder_that_classifies_needs_a_token_for_padding() -> None:
     facts = DataFacts(vocabulary=65, sequence_length=16, num_labels=5, end_token=None)
-    assert "config.pad_token_id: is missing" in refusal(facts, config=TINY_LLAMA, task=CLASSES)
+    assert "config.pad_token_id: pad_token_id is missing" in refusal(facts, config=TINY_LLAMA, task=CLASSES)
     task_of(facts, config={**TINY_LLAMA, "pad_token_id": 64}, task=CLASSES)
 
 

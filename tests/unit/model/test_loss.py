@@ -40,7 +40,7 @@ def test_loss_and_gradient_are_those_of_the_definition(piece: str, dtype, tolera
     expected, gradient = reference(scores, labels)
     assert total.dtype == torch.float32
     assert total.shape == ()
-    assert float(total) == pytest.approx(float(expected), rel=1e-6)
+    assert total.item() == pytest.approx(expected.item(), rel=1e-6)
     assert scores.grad is not None
     assert scores.grad.dtype == dtype
     torch.testing.assert_close(scores.grad.double(), 3 * gradient, atol=tolerance, rtol=tolerance)
@@ -57,7 +57,7 @@ def test_nothing_to_predict_is_a_loss_of_zero_with_a_graph(piece: str) -> None:
     scores, labels = scores_and_labels()
     total = sum_cross_entropy(scores, torch.full_like(labels, IGNORE_LABEL))
     total.backward()
-    assert float(total) == 0
+    assert total.item() == 0
     assert scores.grad is not None
     assert not scores.grad.any()
 
@@ -85,6 +85,6 @@ def test_large_scores_are_not_copied_to_fp32() -> None:
         total = sum_cross_entropy(scores, labels)
     kept = sum(t.numel() * t.element_size() for t in saved if t.data_ptr() != scores.data_ptr())
     assert kept < 1000 * rows
-    assert float(total) == pytest.approx(
+    assert total.item() == pytest.approx(
         float(F.cross_entropy(scores.float(), labels, reduction="sum")), rel=1e-5
     )

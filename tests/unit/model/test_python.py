@@ -38,6 +38,10 @@ def a_list() -> list[nn.Module]:
     return [nn.Linear(1, 1)]
 
 
+def anything(size: int, **rest: int) -> nn.Module:
+    return nn.Linear(size, 1)
+
+
 def on_meta() -> nn.Module:
     return nn.Linear(2, 2, device="meta")
 
@@ -129,9 +133,15 @@ def test_options_reach_the_function() -> None:
 
 
 def test_options_that_do_not_fit_are_found_before_anything_is_built() -> None:
-    with pytest.raises(RecipeError, match=r"model\.options does not fit .*:Plain: .*widht") as caught:
+    with pytest.raises(RecipeError) as caught:
         task_of("Plain", widht=5)
-    assert "width: int" in caught.value.hint
+    plain = f"{__name__}:Plain"
+    assert f"model.options.widht: {plain} has no such argument; did you mean 'width'?" in str(caught.value)
+    assert f"model.options.width: is missing, {plain} needs it" in str(caught.value)
+
+
+def test_a_function_may_take_any_option() -> None:
+    assert task_of("anything", size=3, other=4).build().weight.shape == (1, 3)
 
 
 def test_other_options_draw_other_weights() -> None:

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchrelay.data.dataset import Dataset, open_dataset
+from torchrelay.data.layout import tokenizer_key
+from torchrelay.data.manifest import ShardEntry
+from torchrelay.data.shard_writer import ShardSettings, ShardWriter
+from torchrelay.data.verify import Finding, verify_dataset
+from torchrelay.store.base import Store
+
+Build = Callable[..., Any]
+
+
+def problems(dataset: Dataset) -> list[Finding]:
+    return verify_dataset(dataset, progress=lambda *_: None)
+
+
+@pytest.fixture
+def dataset(store: Store, build: Build, stories: list[str]) -> Dataset:
+    build(stories)
+    return open_dataset(store, "d")
+
+
+def test_a_sound_version_has_no_findings_and_all_of_it_is_read(dataset: Dataset) -> None:
+    seen: list[tuple[int, int]] = []
+    assert verify_dataset(dataset, progress=lambda done, total: seen.append((done, total))) == []
+    size = sum(entry.bytes for entries in dataset.manifest.splits.values() for entry in entries)
+    assert seen[-1] == (size, size)
+    assert len(seen) == sum(len(entries) for entries in dataset.manifest.splits.values())
+
+
+def test_every_damaged_shard_is_named_with_both_hashes(dataset: Dataset) -> None:
+    flipped, short = dataset.manifest.splits["train"][1:3]
+    missing = dataset.manifest.splits["validation"][0]
+    data = bytearray(dataset.store.get(f"datasets/d/{flipped.key}"))
+    data[7] ^= 64
+    dataset.store.put(f"datasets/d/{flipped.key}", data)
+    dataset.store.put(f"datasets/d/{short.key}", bytes(short.bytes - 1))
+    dataset.store.delete(f"datasets/d/{missing.key}")
+    found = problems(dataset)
+    assert [(finding.split, finding.key) for finding in found] == [
+        ("train", flipped.key),
+        ("train", flipped.key),
+        ("train", short.key),
+        ("validation", missing.key),
+    ]
+    assert found[0].problem.startswith("sha256 is ") and flipped.sha256 in found[0].problem
+    assert found[1].problem.startswith("xxh3_128 is ") and flipped.xxh3_128 in found[1].problem
+    assert found[2].problem == f"has {short.bytes - 1:,} bytes, the manifest says {short.bytes:,}"
+    assert found[3].problem == "is missing"
+
+
+def test_building_again_heals(dataset: Dataset, build: Build, stories: list[str]) -> None:
+    entry = dataset.manifest.splits["train"][0]
+    dataset.store.put(f"datasets/d/{entry.key}", bytes(entry.bytes))
+    dataset.store.put(tokenizer_key("d", dataset.manifest.version), b"{}")
+    assert len(problems(dataset)) == 3
+    assert not build(stories).is_new
+    assert problems(dataset) == []
+
+
+def test_a_damaged_tokenizer_is_named(dataset: Dataset) -> None:
+    version = dataset.manifest.version
+    dataset.store.put(tokenizer_key("d", version), b"{}")
+    (finding,) = problems(dataset)
+    assert (finding.split, finding.key) == ("", f"versions/{version}/tokenizer.json")
+    assert "its sha256 is" in finding.problem
+
+
+def crooked(dataset: Dataset, *, labelled: bool = False, **changes: Any) -> Dataset:
+    """The dataset with a single shard, sound by its hashes, of tokens that do not fit the manifest."""
+    options: dict[str, Any] = {"token_dtype": "u16", "end_token": 256, "labelled": labelled}
+    options |= {name: changes.pop(name) for name in list(changes) if name in options}
+    writer = ShardWriter(dataset.store, dataset.folder, ShardSettings(shard_bytes=1024, **options))
+    writer.append(np.array(changes.pop("tokens", [1, 2, 3])), 3)
+    writer.end_document(changes.pop("label", None))
+    entries: tuple[ShardEntry, ...] = writer.close()
+    manifest = replace(dataset.manifest, splits={"train": entries, "validation": ()}, **changes)
+    return replace(dataset, manifest=manifest)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"tokens": [1, 300]}, "holds token 300, the vocabulary has 257"),
+        ({"end_token": 255}, "a document does not end with the end mark"),
+        ({"labelled": True, "label": 0}, "has labels where the manifest has none, or the other way round"),
+        ({"label_names": ("a",)}, "has labels where the manifest has none, or the other way round"),
+        (
+            {"labelled": True, "label": 2, "label_names": ("a", "b")},
+            "holds label 2, there are 2 classes",
+        ),
+        (
+            {"labelled": True, "label": -1, "label_names": ("a", "b")},
+            "holds label -1, there are 2 classes",
+        ),
+    ],
+)
+def test_content_that_does_not_fit_is_named(dataset: Dataset, changes: dict[str, Any], problem: str) -> None:
+    found = problems(crooked(dataset, **changes))
+    assert [finding.problem for finding in found] == [problem]
+
+
+def test_a_shard_that_is_not_what_its_entry_says_is_named(dataset: Dataset) -> None:
+    made = crooked(dataset)
+    (entry,) = made.manifest.splits["train"]
+    lying = {"train": (replace(entry, documents=9),), "validation": ()}
+    (finding,) = problems(replace(made, manifest=replace(made.manifest, splits=lying)))
+    assert "its trailer tells" in finding.problem
