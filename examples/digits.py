@@ -22,7 +22,9 @@ class Classifier(nn.Module):
             nn.Conv2d(16, 32, kernel_size=3, padding=1, stride=2),
             nn.GELU(),
         )
-        self.head = nn.Sequential(nn.Flatten(), nn.Linear(32 * 4 * 4, hidden), nn.GELU(), nn.Linear(hidden, 10))
+        self.head = nn.Sequential(
+            nn.Flatten(), nn.Linear(32 * 4 * 4, hidden), nn.GELU(), nn.Linear(hidden, 10)
+        )
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """batch: `image` float32 [samples, 1, 8, 8], `digit` int64 [samples]. Returns losses [samples]."""

@@ -53,16 +53,22 @@ class Relay:
     def train_words(self, *settings: str, nproc: int = 1, fresh: bool = False) -> list[str]:
         pairs = [word for setting in settings for word in ("--set", setting)]
         more = ["--fresh"] if fresh else []
-        return self.command("train", "recipe.yaml", "--nproc", str(nproc), "--store", str(self.store), *pairs, *more)
+        return self.command(
+            "train", "recipe.yaml", "--nproc", str(nproc), "--store", str(self.store), *pairs, *more
+        )
 
     def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             self.command(*words), cwd=self.folder, capture_output=True, text=True, timeout=DEADLINE_S
         )
-        assert done.returncode == code, f"exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        assert done.returncode == code, (
+            f"exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        )
         return done
 
-    def train(self, *settings: str, nproc: int = 1, code: int = 0, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    def train(
+        self, *settings: str, nproc: int = 1, code: int = 0, fresh: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         words = self.train_words(*settings, nproc=nproc, fresh=fresh)
         return self.run(*words[3:], code=code)
 

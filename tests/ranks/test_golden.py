@@ -29,7 +29,9 @@ def _kill_and_resume(relay: Relay, settings: list[str], seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_killed_at_ten_random_steps_and_resumed_ends_bitwise_equal(relay, tmp_path_factory, words_store, engine):
+def test_killed_at_ten_random_steps_and_resumed_ends_bitwise_equal(
+    relay, tmp_path_factory, words_store, engine
+):
     settings = [*ENGINES[engine], f"train.steps={STEPS}", "run.seed=3"]
     killed = _kill_and_resume(relay, settings, seed=len(engine))
     assert len(set(killed)) == KILLS, killed
@@ -47,7 +49,9 @@ def test_killed_at_ten_random_steps_and_resumed_ends_bitwise_equal(relay, tmp_pa
     resumes = [r["step"] for r in relay.records() if r["kind"] == "resume"]
     assert len(resumes) == KILLS
     assert resumes == sorted(resumes)
-    assert all(step % 5 == 0 and step >= killed_at - 10 for step, killed_at in zip(resumes, killed, strict=True))
+    assert all(
+        step % 5 == 0 and step >= killed_at - 10 for step, killed_at in zip(resumes, killed, strict=True)
+    )
 
 
 def _other_place(relay: Relay, folder) -> Relay:

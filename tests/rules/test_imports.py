@@ -157,7 +157,9 @@ def store_with_a_run(folder: Path) -> Path:
     return folder / "store"
 
 
-@pytest.mark.parametrize("command", ["help", "check", "reference", "status", "journal", "checkpoint", "init"])
+@pytest.mark.parametrize(
+    "command", ["help", "check", "reference", "status", "journal", "checkpoint", "datasets", "init"]
+)
 def test_a_command_that_must_start_fast_does_not_import_torch(tmp_path: Path, command: str) -> None:
     store = str(store_with_a_run(tmp_path))
     arguments = {
@@ -167,6 +169,7 @@ def test_a_command_that_must_start_fast_does_not_import_torch(tmp_path: Path, co
         "status": ["status", "mine", "--store", store],
         "journal": ["journal", "mine", "--store", store],
         "checkpoint": ["checkpoint", "list", "mine", "--store", store],
+        "datasets": ["data", "list", "--store", store],
         "init": ["init", "new.yaml"],
     }[command]
     assert run_python(_WITHOUT_TORCH, *arguments, cwd=tmp_path) == [0, []]

@@ -195,6 +195,8 @@ def order(
         window_shards=window_shards,
         shuffle=shuffle,
     )
+    if stop <= first:
+        raise RecipeError(f"--to {stop} is not above --from {first}")
     opened = open_dataset(open_store(store), dataset)
     rows = _trace_rows(section, opened.manifest, split, seed, range(first, stop))
     if as_json:

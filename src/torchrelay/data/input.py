@@ -8,7 +8,7 @@ import glob
 import json
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -90,12 +90,8 @@ class JsonLines:
     def documents(self) -> Iterator[Document]:
         """See `Input.documents`; sorted by path, then by line. Blank lines are left out."""
         for path in match_files(self.patterns):
-            offset = 0
             with _open(path) as file:
-                for number, line in enumerate(file, start=1):
-                    if line.strip():
-                        yield self._document(_parse_line(line, path, number, offset), path, number, len(line))
-                    offset += len(line)
+                yield from self._read(file, path)
 
     def total_bytes(self) -> int:
         """See `Input.total_bytes`."""
@@ -106,8 +102,15 @@ class JsonLines:
         label = {} if self.label_field is None else {"label_field": self.label_field}
         return {"jsonl": list(self.patterns), "field": self.field, **label}
 
-    def _document(self, record: dict[str, Any], path: Path, number: int, size: int) -> Document:
-        where = f"{path}:{number}"
+    def _read(self, file: Iterable[bytes], path: Path) -> Iterator[Document]:
+        offset = 0
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                record = _parse_line(line, path, number, offset)
+                yield self._document(record, f"{path}:{number}", len(line))
+            offset += len(line)
+
+    def _document(self, record: dict[str, Any], where: str, size: int) -> Document:
         text = _field(record, self.field, where)
         if not isinstance(text, str):
             raise DataError(f"{where}: field {self.field!r} is {_show(text)}, not a text")

@@ -174,7 +174,7 @@ def _too_long(section: DataSection, shards: ShardSet, longest: int) -> DataError
         int((np.diff(shards.footer(number).ends, prepend=np.uint64(0)) > most).sum()) for number in suspects
     )
     return DataError(
-        f"{count:,} documents are longer than data.sequence_length {section.sequence_length:,}; "
+        f"documents longer than data.sequence_length {section.sequence_length:,}: {count:,}; "
         f"the longest has {longest - 1:,} tokens",
         hint=f"set data.sequence_length: {longest - 1}, or data.long_documents: truncate",
     )

@@ -25,7 +25,7 @@ from torchrelay.store.base import Buffer, Store
 
 MAGIC = b"RELAYTOK"
 FORMAT = 1
-MOST_MAPPED = 768
+MOST_MAPPED = 400
 """Shards of one split mapped at once: each holds an open file, and a process may often have only 1024."""
 
 _NUMPY_TYPES: dict[str, str] = {"u16": "<u2", "u32": "<u4"}

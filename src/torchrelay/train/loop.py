@@ -14,7 +14,6 @@ from torchrelay.core.errors import ExitCode, NumericsError
 from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
 from torchrelay.data.batch import MicroBatch
 from torchrelay.observe.journal import Sink
-from torchrelay.parallel.engine import Engine
 from torchrelay.parallel.world import World
 from torchrelay.train.agreement import Vote, count_votes
 from torchrelay.train.cadence import is_due
@@ -70,27 +69,20 @@ def run_step(
 ) -> tuple[Progress, Vote]:
     """One optimizer update: data, forward and backward, agreement, update, record."""
     session = course.session
-    engine, optimizer = session.engine, session.optimizer
     begun = time.perf_counter()
     step = progress.step + 1
     own = next(batches)
     units, targets = session.feed.units(step, own)
     data_seconds = time.perf_counter() - begun
 
-    loss_sum = float(engine.forward_backward(units))
+    loss_sum = float(session.engine.forward_backward(units))
     votes = count_votes(session.world, _vote(course, step, loss_sum, own))
-    loss = votes.loss_sum / targets
-    grad_norm = math.sqrt(votes.norm_share)
+    loss, grad_norm = votes.loss_sum / targets, math.sqrt(votes.norm_share)
     if votes.bad_ranks or not math.isfinite(grad_norm):
         guilty = own if not math.isfinite(loss_sum) or not votes.bad_ranks else []
         raise _not_finite(session.world, guilty, f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}")
 
-    _clip(engine, grad_norm, session.recipe.train.clip_norm)
-    lr = session.schedule.lr(step)
-    set_lr(optimizer, lr)
-    optimizer.step()
-    optimizer.zero_grad()
-
+    lr = _update(session, step, grad_norm)
     progress = Progress(
         step=step,
         samples=progress.samples + session.feed.global_batch,
@@ -113,6 +105,18 @@ def run_step(
     if course.samples is not None:
         course.samples.write(_sample_record(session, step, own))
     return progress, votes
+
+
+def _update(session: Session, step: int, grad_norm: float) -> float:
+    """Clip, set the learning rate, change the weights; returns the learning rate."""
+    limit = session.recipe.train.clip_norm
+    if limit is not None and grad_norm > limit:
+        torch._foreach_mul_(session.engine.gradients(), limit / (grad_norm + 1e-6))
+    lr = session.schedule.lr(step)
+    set_lr(session.optimizer, lr)
+    session.optimizer.step()
+    session.optimizer.zero_grad()
+    return lr
 
 
 def validate(course: Course, progress: Progress) -> None:
@@ -158,11 +162,6 @@ def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> 
         save=int(save),
         validate=int(check),
     )
-
-
-def _clip(engine: Engine, norm: float, limit: float | None) -> None:
-    if limit is not None and norm > limit:
-        torch._foreach_mul_(engine.gradients(), limit / (norm + 1e-6))
 
 
 def _not_finite(world: World, guilty: list[MicroBatch], what: str) -> NumericsError:

@@ -7,7 +7,7 @@ from torchrelay.data.division import check_share, cut_parts, divide, find_bounda
 
 
 def spans(text: bytes, rule: str, share: float) -> list[tuple[str, bytes]]:
-    found = divide(memoryview(text), rule, share)  # type: ignore[arg-type]  # a literal in disguise
+    found = divide(memoryview(text), rule, share)
     return [(span.split, text[span.start : span.stop]) for span in found]
 
 

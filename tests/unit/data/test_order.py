@@ -37,7 +37,7 @@ layouts = st.fixed_dictionaries(
 
 
 @given(layout=layouts, epoch=st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_an_epoch_holds_every_sample_exactly_once(layout: dict[str, Any], epoch: int) -> None:
     order = make(**layout)
     n = order.num_samples

@@ -16,9 +16,9 @@ def whole(size: int, key: int) -> list[int]:
     return [int(image) for image in permute(positions, sizes, keys)]
 
 
-@pytest.mark.parametrize("size", range(1, 150))
-def test_every_small_size_is_permuted_one_to_one(size: int) -> None:
-    assert sorted(whole(size, make_key(size))) == list(range(size))
+def test_every_small_size_is_permuted_one_to_one() -> None:
+    for size in range(1, 150):
+        assert sorted(whole(size, make_key(size))) == list(range(size))
 
 
 @given(size=st.integers(1, 20_000), key=st.integers(0, 2**64 - 1))

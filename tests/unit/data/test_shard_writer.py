@@ -80,7 +80,7 @@ def test_another_cut_of_the_same_tokens_is_another_shard(store: Store) -> None:
     tokens=st.integers(2, 30),
     part=st.integers(1, 50),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_nothing_is_lost_whatever_the_sizes(documents: list[list[int]], tokens: int, part: int) -> None:
     store = open_store("memory://shard-writer-property")
     entries = write(store, documents, tokens=tokens, part=part)

@@ -132,7 +132,7 @@ def test_a_footer_survives_being_written(
     tokens: int, ends: list[int], labelled: bool, continues: bool, dtype: str
 ) -> None:
     labels = np.arange(len(ends), dtype=np.int32) if labelled else None
-    footer = Footer(tokens, dtype, np.array(ends, np.uint64), labels, continues)  # type: ignore[arg-type]
+    footer = Footer(tokens, dtype, np.array(ends, np.uint64), labels, continues)
     token_bytes = 2 if dtype == "u16" else 4
     data = bytes(tokens * token_bytes) + encode_footer(footer)
     start = footer_start(tokens, token_bytes)
@@ -155,7 +155,7 @@ def test_a_footer_survives_being_written(
 def test_a_broken_footer_says_what_is_wrong(damage: object, reason: str) -> None:
     data = encode_footer(Footer(4, "u16", np.array([2, 4], np.uint64), None, False))
     with pytest.raises(ValueError, match=reason):
-        parse_footer(damage(data))  # type: ignore[operator]  # a lambda
+        parse_footer(damage(data))
 
 
 def test_stores_of_the_same_url_share_shards() -> None:

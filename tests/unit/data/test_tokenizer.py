@@ -115,7 +115,7 @@ def test_truncation_padding_and_frames_of_the_file_are_not_applied() -> None:
     assert tokenizer.encode("hello world hello").tolist() == [1, 2, 1]
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b'{"version": "1.0"}'])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b'{"version": "1.0"}', b'{"model": {}}'])
 def test_what_is_no_tokenizer_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.json").write_bytes(content)
     with pytest.raises(DataError, match=r"t\.json is not a tokenizer file"):

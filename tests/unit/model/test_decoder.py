@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from tests.unit.model.support import (
     ODD,
@@ -89,6 +90,11 @@ def test_rotation_is_exact_in_fp32_and_keeps_the_type_of_its_input() -> None:
     turned = Rotation(*tables).apply(heads)
     assert turned.dtype == torch.bfloat16
     assert torch.equal(turned, Rotation(*tables).apply(heads.float()).bfloat16())
+
+
+def test_wrappers_that_cast_arguments_find_no_angles_in_them() -> None:
+    rotation = Rotation(torch.ones(1, 1, 2), torch.ones(1, 1, 2))
+    assert tree_leaves((rotation,)) == [rotation]
 
 
 @pytest.mark.parametrize("section", [SMALL, *LLAMAS])
