@@ -8,6 +8,7 @@ from rich.console import Console
 from torchrelay.core.clock import system_clock
 from torchrelay.core.errors import ExitCode, RecipeError
 from torchrelay.core.record import ErrorRecord
+from torchrelay.data.dataset import open_dataset
 from torchrelay.launch.device import count_gpus
 from torchrelay.launch.local import Outcome, run_local
 from torchrelay.observe.journal import open_journal, read_journal
@@ -35,6 +36,8 @@ def command(
     choose_degrees(loaded.parallel, num_processes)
     check_writable(loaded.run.store, "runs")
     opened = open_store(loaded.run.store)
+    if loaded.data.dataset is not None:  # found here in a moment, by the ranks only after torch is loaded
+        open_dataset(open_store(loaded.data.store or loaded.run.store), loaded.data.dataset)
     arguments = [recipe, *(word for s in settings for word in ("--set", s)), *(["--fresh"] if fresh else [])]
     outcome = run_local(arguments, num_processes=num_processes, log_folder=_log_folder(loaded, opened))
     if outcome.cause is not None:

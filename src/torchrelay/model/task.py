@@ -58,4 +58,4 @@ class TextTask(Task, Protocol):
     """A Task whose module predicts the next token."""
 
     def logits(self, module: Callable[..., Any], tokens: torch.Tensor) -> torch.Tensor:
-        """Scores of the next token after every position: [samples, length] to [samples, length, vocabulary]."""
+        """Scores of the token after every position: [samples, length] to [samples, length, vocabulary]."""
