@@ -5,10 +5,11 @@ The model knows nothing of torchrelay, and the source nothing of order, ranks or
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from torchrelay.data.source import Arrays
 
 
 class Classifier(nn.Module):
@@ -32,41 +33,24 @@ class Classifier(nn.Module):
         return F.cross_entropy(scores, batch["digit"], reduction="none")
 
 
-class Images:
-    """1,797 digits; every fifth is kept for validation."""
-
-    version = "sklearn-digits-1"
-
-    def __init__(self, split: str) -> None:
-        digits = load_digits()
-        held_out = np.arange(len(digits.target)) % 5 == 0
-        chosen = held_out if split == "validation" else ~held_out
-        self._images = (digits.images[chosen] / 16).astype(np.float32)
-        self._digits = digits.target[chosen]
-
-    def __len__(self) -> int:
-        return len(self._digits)
-
-    def read(self, index: int) -> dict[str, NDArray[np.generic]]:
-        """One image and its digit."""
-        return {"image": self._images[index][None], "digit": self._digits[index]}
-
-
 def classifier(hidden: int) -> nn.Module:
     """The model; `hidden` comes from the recipe's options."""
     return Classifier(hidden)
 
 
-def images(split: str) -> Images:
-    """The data of a split."""
-    return Images(split)
+def images(split: str) -> Arrays:
+    """1,797 digits; every fifth is kept for validation."""
+    digits = load_digits()
+    held_out = np.arange(len(digits.target)) % 5 == 0
+    chosen = held_out if split == "validation" else ~held_out
+    pixels = (digits.images[chosen, None] / 16).astype(np.float32)
+    return Arrays({"image": pixels, "digit": digits.target[chosen]})
 
 
-def accuracy(model: nn.Module, split: str = "validation") -> float:
+def accuracy(model: Classifier, split: str = "validation") -> float:
     """Share of digits that the model gets right."""
-    source = Images(split)
-    pixels = torch.stack([torch.as_tensor(source.read(i)["image"]) for i in range(len(source))])
-    truth = torch.tensor([int(source.read(i)["digit"]) for i in range(len(source))])
-    assert isinstance(model, Classifier)
+    data = images(split)
+    batch = data.take(np.arange(len(data)))
     with torch.no_grad():
-        return (model.head(model.convolutions(pixels)).argmax(1) == truth).float().mean().item()
+        scores = model.head(model.convolutions(torch.from_numpy(batch["image"])))
+    return (scores.argmax(1).numpy() == batch["digit"]).mean().item()

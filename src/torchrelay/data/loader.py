@@ -5,7 +5,7 @@ reading ahead, a failed step or another number of processes cannot change what i
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torchrelay.core.errors import DataError
 from torchrelay.data.batch import DataFacts, MicroBatch
 from torchrelay.data.dataset import Dataset, open_dataset
-from torchrelay.data.manifest import TRAIN, Manifest
+from torchrelay.data.manifest import TRAIN, VALIDATION, Manifest
 from torchrelay.data.order import ORDER_VERSION, Order
 from torchrelay.data.position import DataPosition
 from torchrelay.data.reading import Reading, check_split_name, make_order, open_reading, order_settings
 from torchrelay.data.shards import ShardSet
-from torchrelay.data.source import SourceReading, load_source
+from torchrelay.data.source import Source, load_source, open_source_reading
 from torchrelay.data.tokenizer import fetch_tokenizer_file
 from torchrelay.recipe.schema import DataSection
 from torchrelay.store.base import Store
@@ -90,11 +90,19 @@ def open_split(section: DataSection, store: Store, split: str, *, seed: int) -> 
     """
     check_split_name(split)
     if section.source is not None:
-        return _open_source(section, split, seed)
+        return _open_source(section, load_source(section, split), split, seed)
     return _open_tokens(section, open_dataset(store, section.dataset or ""), split, seed)
 
 
-def read_ahead(reader: SplitReader, slot_ranges: Iterable[Slots], depth: int) -> Iterator[MicroBatch]:
+def open_validation(section: DataSection, store: Store, *, seed: int) -> SplitReader | None:
+    """The reader of the validation split, or None where a Python source has none."""
+    if section.source is not None:
+        source = load_source(section, VALIDATION)
+        return _open_source(section, source, VALIDATION, seed) if len(source) else None
+    return open_split(section, store, VALIDATION, seed=seed)
+
+
+def read_ahead(reader: SplitReader, slot_ranges: Iterable[Slots], depth: int) -> Generator[MicroBatch]:
     """The micro-batches of `slot_ranges` in their order, up to `depth` ≥ 1 of them read ahead by a thread.
 
     `slot_ranges` may be endless; it is advanced in the caller's thread. An error of the thread is
@@ -115,8 +123,7 @@ def read_ahead(reader: SplitReader, slot_ranges: Iterable[Slots], depth: int) ->
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _open_source(section: DataSection, split: str, seed: int) -> SplitReader:
-    source = load_source(section, split)
+def _open_source(section: DataSection, source: Source, split: str, seed: int) -> SplitReader:
     order = Order([len(source)], order_settings(section, split, seed))
     return SplitReader(
         facts=DataFacts(vocabulary=None, sequence_length=None, num_labels=None, end_token=None),
@@ -129,7 +136,7 @@ def _open_source(section: DataSection, split: str, seed: int) -> SplitReader:
         bytes_per_token=None,
         files={},
         order=order,
-        reading=SourceReading(source),
+        reading=open_source_reading(source),
     )
 
 

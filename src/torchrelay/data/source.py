@@ -4,13 +4,16 @@ The recipe names a function; it is called with `split` and the options and retur
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
 from torchrelay.core.plugins import load_object
+from torchrelay.data.manifest import TRAIN
 from torchrelay.data.order import Located
 from torchrelay.data.reading import Rows
 from torchrelay.recipe.schema import DataSection
@@ -20,7 +23,7 @@ class Source(Protocol):
     """Samples by number. The order in which they are read is not its business."""
 
     def __len__(self) -> int:
-        """Number of samples, at least 1; the same on every rank and in every attempt."""
+        """Number of samples, at least 1 for training; the same on every rank and in every attempt."""
 
     @property
     def version(self) -> str:
@@ -31,6 +34,45 @@ class Source(Protocol):
 
         May be called from another thread than the one that made the source, one call at a time.
         """
+
+
+class Arrays:
+    """A Source of arrays in memory, one row a sample; a batch is taken in one go.
+
+    `version` defaults to a hash of the content.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], *, version: str | None = None) -> None:
+        self._arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        lengths = {name: len(array) for name, array in self._arrays.items()}
+        if len(set(lengths.values())) != 1:
+            raise DataError(f"data.source: the arrays differ in length: {lengths}")
+        self._length = next(iter(lengths.values()))
+        self.version = version or _hash_arrays(self._arrays)
+
+    def __len__(self) -> int:
+        """See `Source`."""
+        return self._length
+
+    def read(self, index: int) -> dict[str, NDArray[Any]]:
+        """See `Source`."""
+        return {name: array[index] for name, array in self._arrays.items()}
+
+    def take(self, indexes: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Several samples, stacked."""
+        return {name: array[indexes] for name, array in self._arrays.items()}
+
+
+class ArraysReading:
+    """Takes the samples of `Arrays`."""
+
+    def __init__(self, source: Arrays) -> None:
+        self._source = source
+
+    def read(self, located: Located) -> Rows:
+        """See `Reading.read`."""
+        count = located.sample_ids.size
+        return Rows(self._source.take(located.sample_ids), count, count)
 
 
 class SourceReading:
@@ -54,8 +96,16 @@ class SourceReading:
         return Rows(arrays, len(indexes), len(indexes))
 
 
+def open_source_reading(source: Source) -> SourceReading | ArraysReading:
+    """The reading that suits the source."""
+    return ArraysReading(source) if isinstance(source, Arrays) else SourceReading(source)
+
+
 def load_source(section: DataSection, split: str) -> Source:
-    """Call the function that `data.source` names; DataError or RecipeError when it does not fit."""
+    """Call the function that `data.source` names; DataError or RecipeError when it does not fit.
+
+    Only the validation split may be empty.
+    """
     factory = load_object(section.source or "", "data.source")
     try:
         inspect.signature(factory).bind(split=split, **section.options)
@@ -71,10 +121,18 @@ def load_source(section: DataSection, split: str) -> Source:
         )
     if not isinstance(source.version, str) or not source.version:
         raise DataError(f"data.source: the version must be a text, got {source.version!r}")
-    if len(source) < 1:
+    if len(source) < 1 and split == TRAIN:
         raise DataError(f"data.source: the {split} split of {section.source} has no sample")
     checked: Source = source
     return checked
+
+
+def _hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}\n".encode())
+        digest.update(arrays[name].data)
+    return digest.hexdigest()
 
 
 def _stack(name: str, values: list[Any], indexes: list[int]) -> NDArray[Any]:

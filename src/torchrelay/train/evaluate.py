@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from torchrelay.data.batch import MicroBatch
+from torchrelay.data.loader import SplitReader
 from torchrelay.parallel.engine import Engine
 from torchrelay.parallel.world import World
-from torchrelay.train.feed import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Measured:
     seconds: float
 
 
-def measure(engine: Engine, world: World, reader: Reader, *, samples: int, batch: int) -> Measured:
+def measure(engine: Engine, world: World, reader: SplitReader, *, samples: int, batch: int) -> Measured:
     """Mean loss over the first `samples` samples, `batch` a forward pass. A collective.
 
     Batches are dealt out in turn; a rank without one runs its last again with weight 0, since
@@ -51,5 +51,5 @@ def measure(engine: Engine, world: World, reader: Reader, *, samples: int, batch
     )
 
 
-def _read(reader: Reader, start: int, batch: int, samples: int) -> MicroBatch:
+def _read(reader: SplitReader, start: int, batch: int, samples: int) -> MicroBatch:
     return reader.read(np.arange(start, min(start + batch, samples), dtype=np.int64))

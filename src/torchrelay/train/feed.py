@@ -1,8 +1,8 @@
 """The data of a step for one rank: which samples, in which units, with which weight in the loss."""
 
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,43 +10,31 @@ from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
 from torchrelay.data.batch import MicroBatch
+from torchrelay.data.loader import SplitReader, read_ahead
 from torchrelay.parallel.engine import Unit
 from torchrelay.parallel.world import World
 from torchrelay.train.units import Share, unit_seed
-
-
-class Reader(Protocol):
-    """What the loop needs of a split (`torchrelay.data.loader.SplitReader`)."""
-
-    @property
-    def num_samples(self) -> int:
-        """Samples of one epoch."""
-
-    @property
-    def targets_per_sample(self) -> int | None:
-        """Loss terms of a sample where all have equally many, else None."""
-
-    def read(self, slots: NDArray[np.int64]) -> MicroBatch:
-        """The samples at these slots of the endless order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
     """Reads a rank's units, step by step."""
 
-    reader: Reader
+    reader: SplitReader
     world: World
     share: Share
     global_batch: int
     micro_batch: int
     seed: int
+    prefetch: int
+    """Steps read ahead by a thread; 0 for none."""
 
-    def batches(self, step: int) -> list[MicroBatch]:
-        """Micro-batches of this rank in the update number `step` (from 1)."""
-        start = (step - 1) * self.global_batch + self.share.first * self.micro_batch
-        slots = np.arange(start, start + self.share.count * self.micro_batch, dtype=np.int64)
+    def slots(self, step: int) -> list[NDArray[np.int64]]:
+        """Slots of this rank's micro-batches in the update number `step` (from 1)."""
         size = self.micro_batch
-        return [self.reader.read(slots[u * size : (u + 1) * size]) for u in range(self.share.count)]
+        start = (step - 1) * self.global_batch + self.share.first * size
+        own = np.arange(start, start + self.share.count * size, dtype=np.int64)
+        return [own[u * size : (u + 1) * size] for u in range(self.share.count)]
 
     def units(self, step: int, batches: Sequence[MicroBatch]) -> tuple[list[Unit], int]:
         """The units to run and the number of targets of the whole step. A collective where counts vary."""
@@ -65,9 +53,20 @@ class Feed:
         return units + [idle] * (self.share.rounds - len(units)), targets
 
     def stream(self, first_step: int, last_step: int) -> Generator[list[MicroBatch]]:
-        """`batches` of the steps first…last, read when asked for."""
-        for step in range(first_step, last_step + 1):
-            yield self.batches(step)
+        """Micro-batches of this rank in the steps first…last; close it to end the reading thread.
+
+        With `prefetch` ≥ 1 a thread reads so many steps ahead. The position is the step's number,
+        so what was read ahead and never used leaves no trace.
+        """
+        steps = range(first_step, last_step + 1)
+        if not self.prefetch:
+            for step in steps:
+                yield [self.reader.read(slots) for slots in self.slots(step)]
+            return
+        wanted = (slots for step in steps for slots in self.slots(step))
+        with closing(read_ahead(self.reader, wanted, self.prefetch * self.share.count)) as batches:
+            for _ in steps:
+                yield [next(batches) for _ in range(self.share.count)]
 
     def _count_targets(self, batches: Sequence[MicroBatch]) -> int:
         if self.reader.targets_per_sample is not None:

@@ -12,7 +12,7 @@ from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.core.clock import system_clock
 from torchrelay.core.errors import ModelError, RecipeError
 from torchrelay.core.plugins import load_plugin
-from torchrelay.data.loader import SplitReader, open_split
+from torchrelay.data.loader import SplitReader, open_split, open_validation
 from torchrelay.data.order import ORDER_VERSION
 from torchrelay.model.task import Task
 from torchrelay.observe.rundir import RunRecord
@@ -142,8 +142,7 @@ def count_steps(recipe: Recipe, reader: SplitReader) -> int:
 def _open_data(recipe: Recipe) -> tuple[SplitReader, SplitReader | None]:
     store = open_store(recipe.data.store or recipe.run.store)
     training = open_split(recipe.data, store, "train", seed=recipe.run.seed)
-    validation = open_split(recipe.data, store, "validation", seed=recipe.run.seed)
-    return training, validation if validation.num_samples else None
+    return training, open_validation(recipe.data, store, seed=recipe.run.seed)
 
 
 def _build_feed(recipe: Recipe, world: World, reader: SplitReader, found: RunRecord | None) -> Feed:
@@ -162,6 +161,7 @@ def _build_feed(recipe: Recipe, world: World, reader: SplitReader, found: RunRec
         global_batch=train.global_batch,
         micro_batch=micro_batch,
         seed=recipe.run.seed,
+        prefetch=recipe.data.prefetch,
     )
 
 

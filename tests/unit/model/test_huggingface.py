@@ -118,6 +118,7 @@ def test_a_classifier_gets_a_new_head_of_the_datasets_size(saved: tuple[Path, An
     folder, model = saved
     task = task_of(DOCUMENTS, path=str(folder), task=CLASSES)
     first, second = task.build(), task.build()
+    assert first.training
     assert first.get_parameter("score.weight").shape == (5, 32)
     assert torch.equal(first.get_parameter("score.weight"), second.get_parameter("score.weight"))
     assert torch.equal(first.get_parameter("model.norm.weight"), model.model.norm.weight.float())

@@ -94,7 +94,7 @@ def test_an_odd_width_has_no_heads_for_rotary_positions() -> None:
     ("section", "path"),
     [
         ({"preset": "gpt2", "rope_theta": 1e4}, "model.decoder.rope_theta"),
-        ({"preset": "gpt2-nano", "kv_heads": 2}, "model.decoder.kv_heads"),
+        ({"preset": "gpt2-nano", "kv_heads": 3}, "model.decoder.kv_heads"),
         ({"preset": "1m", "bias": False}, "model.decoder.bias"),
         ({"preset": "1m", "architecture": "gpt2"}, "model.decoder.architecture"),
         ({"preset": "gpt2", "vocabulary": 64}, "model.decoder.vocabulary"),
