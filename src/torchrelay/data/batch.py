@@ -1,5 +1,6 @@
 """What one forward pass is given."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,23 @@ class MicroBatch:
     """Tokens read (without padding), or samples where there are no tokens."""
     sample_ids: NDArray[np.int64]
     """Which samples these are, [samples]."""
+
+
+def split_batch(batch: MicroBatch, size: int) -> Iterator[MicroBatch]:
+    """The batch in pieces of `size` samples, which divides it; views, no copies.
+
+    For batches whose samples all have equally many targets and tokens.
+    """
+    total = len(batch.sample_ids)
+    pieces = {name: torch.split(tensor, size) for name, tensor in batch.tensors.items()}
+    num_targets, num_tokens = batch.num_targets * size // total, batch.num_tokens * size // total
+    for index in range(total // size):
+        yield MicroBatch(
+            tensors={name: parts[index] for name, parts in pieces.items()},
+            num_targets=num_targets,
+            num_tokens=num_tokens,
+            sample_ids=batch.sample_ids[index * size : (index + 1) * size],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

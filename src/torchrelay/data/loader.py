@@ -47,6 +47,8 @@ class SplitReader:
     """Tokens that every sample predicts, in the packed reading; else None."""
     targets_per_sample: int | None
     """Loss terms of every sample where all have equally many; None in the unlabelled documents reading."""
+    is_uniform: bool
+    """Whether every sample has equally many tokens and targets."""
     bytes_per_token: float | None
     """Bytes of text a token stands for, on average over the split; None for a Python source."""
     files: Mapping[str, bytes]
@@ -133,6 +135,7 @@ def _open_source(section: DataSection, source: Source, split: str, seed: int) ->
         is_endless=split == TRAIN,
         tokens_per_sample=None,
         targets_per_sample=1,
+        is_uniform=True,
         bytes_per_token=None,
         files={},
         order=order,
@@ -159,6 +162,7 @@ def _open_tokens(section: DataSection, dataset: Dataset, split: str, seed: int) 
         is_endless=split == TRAIN,
         tokens_per_sample=section.sequence_length if is_packed else None,
         targets_per_sample=_count_targets(section, manifest),
+        is_uniform=is_packed,
         bytes_per_token=totals.text_bytes / totals.tokens,
         files={"tokenizer.json": fetch_tokenizer_file(dataset.store, manifest)},
         order=order,

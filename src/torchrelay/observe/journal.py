@@ -1,7 +1,8 @@
 """The journal: append-only JSON lines, `runs/<id>/journal/attempt-0001.jsonl`.
 
 Where the store is a folder, a record is in the file (in the kernel, not yet on the disk) when
-`write` returns, so a killed process loses none. An object store cannot append; there, records
+`write` returns, but for step records: those wait up to `BATCH_S` for each other, so a killed
+process loses records of steps that a resume repeats anyway. An object store cannot append; there, records
 are gathered and written as immutable segments `attempt-0001.000001.jsonl` every few seconds, and
 a killed process loses at most the last `SEGMENT_S` seconds of records, never of training.
 """
@@ -21,6 +22,9 @@ from torchrelay.store.base import Store
 
 SEGMENT_S = 5.0
 """Seconds between segments in an object store."""
+BATCH_S = 0.05
+"""Longest time that a step record waits in memory for others to be written with."""
+_BATCHED = ("step", "samples")
 
 
 class Sink(Protocol):
@@ -34,26 +38,41 @@ class Sink(Protocol):
 
 
 class FileJournal:
-    """Appends to one local file; one system call a record. For one process; any thread."""
+    """Appends to one local file, in batches of step records. For one thread.
+
+    A batch is `BATCH_S` of steps at most: written one by one, records would cost a small model
+    more than its optimizer. Any other record writes everything before it and itself at once.
+    """
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
         self._descriptor = descriptor
         self._clock = clock
+        self._waiting: list[tuple[Record, float]] = []
+        self._written_s = 0.0
         self.lost = 0
         """Records that could not be written (disk full)."""
 
     def write(self, record: Record) -> None:
         """Append; a full disk costs the record, never the training."""
-        try:
-            os.write(self._descriptor, to_line(record, self._clock()))
-        except OSError:
-            self.lost += 1
+        now_s = self._clock()
+        self._waiting.append((record, now_s))
+        if record.kind not in _BATCHED or now_s - self._written_s >= BATCH_S:
+            self._written_s = now_s
+            self._flush()
 
     def close(self) -> None:
         """Force everything to the disk."""
+        self._flush()
         with suppress(OSError):
             os.fsync(self._descriptor)
         os.close(self._descriptor)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            os.write(self._descriptor, b"".join(to_line(record, at_s) for record, at_s in waiting))
+        except OSError:
+            self.lost += len(waiting)
 
 
 class SegmentJournal:

@@ -1,7 +1,7 @@
 """Engine `ddp`: every rank holds the model; gradients are averaged with torch's DDP."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ class DdpEngine:
 
     def forward_backward(self, units: Sequence[Unit]) -> torch.Tensor:
         """See `Engine.forward_backward`."""
-        return run_units(units, self._forward, self._exchanging, self._device)
+        return run_units(units, self._forward, self._holding_back, self._device)
 
     def loss(self, tensors: Tensors) -> torch.Tensor:
         """See `Engine.loss`; runs the bare module, so nothing is exchanged."""
@@ -61,14 +61,10 @@ class DdpEngine:
         with autocast(self._device, bf16=self._bf16):
             return self._task.loss(self._call, to_device(tensors, self._device))
 
-    @contextmanager
-    def _exchanging(self, last: bool) -> Iterator[None]:  # noqa: FBT001 - signature of run_units
-        if last or not isinstance(self._call, DistributedDataParallel):
-            yield
-        else:
-            context: AbstractContextManager[None] = self._call.no_sync()
-            with context:
-                yield
+    def _holding_back(self) -> AbstractContextManager[None]:
+        if isinstance(self._call, DistributedDataParallel):
+            return self._call.no_sync()
+        return nullcontext()
 
 
 def build_ddp_engine(task: Task, placement: Placement) -> DdpEngine:

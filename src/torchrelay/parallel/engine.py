@@ -75,20 +75,30 @@ class Engine(Protocol):
 def run_units(
     units: Sequence[Unit],
     loss_of: Callable[[Tensors], torch.Tensor],
-    exchanging: Callable[[bool], AbstractContextManager[None]],
+    holding_back: Callable[[], AbstractContextManager[None]],
     device: torch.device,
 ) -> torch.Tensor:
-    """Forward and backward of every unit; `exchanging(last)` surrounds each."""
-    total: torch.Tensor | None = None
-    for index, unit in enumerate(units):
-        seed_torch(unit.seed, device)
-        with exchanging(index == len(units) - 1):
-            loss = loss_of(unit.tensors)
-            # As the gradient of the loss rather than a factor of it: one operation less each way.
-            loss.backward(torch.full_like(loss, unit.weight))  # type: ignore[no-untyped-call]  # torch
-        if unit.weight:
-            total = loss.detach() if total is None else total + loss.detach()
+    """Forward and backward of every unit; `holding_back()` surrounds all but the last."""
+    total = None
+    for unit in units[:-1]:
+        with holding_back():
+            total = _add(total, _run_unit(unit, loss_of, device), unit)
+    total = _add(total, _run_unit(units[-1], loss_of, device), units[-1])
     return torch.zeros((), device=device) if total is None else total
+
+
+def _run_unit(unit: Unit, loss_of: Callable[[Tensors], torch.Tensor], device: torch.device) -> torch.Tensor:
+    seed_torch(unit.seed, device)
+    loss = loss_of(unit.tensors)
+    # As the gradient of the loss rather than a factor of it: one operation less each way.
+    loss.backward(torch.full_like(loss, unit.weight))  # type: ignore[no-untyped-call]  # torch has no types
+    return loss.detach()
+
+
+def _add(total: torch.Tensor | None, loss: torch.Tensor, unit: Unit) -> torch.Tensor | None:
+    if not unit.weight:
+        return total
+    return loss if total is None else total + loss
 
 
 def seed_torch(seed: int, device: torch.device) -> None:
@@ -116,8 +126,15 @@ def local_gradients(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
     return [grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads]
 
 
+_FLAT_ELEMENTS = 2**18
+"""Below this, one copy of all tensors is cheaper than one call for each."""
+
+
 def squared_norm(tensors: list[torch.Tensor]) -> float:
     """Sum of the squares of all elements."""
     if not tensors:
         return 0.0
+    if sum(map(torch.numel, tensors)) < _FLAT_ELEMENTS and len({t.dtype for t in tensors}) == 1:
+        flat = torch._C._nn.flatten_dense_tensors(tensors)
+        return float(torch.dot(flat, flat))
     return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))) ** 2

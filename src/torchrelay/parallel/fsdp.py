@@ -43,7 +43,7 @@ class FsdpEngine:
 
     def forward_backward(self, units: Sequence[Unit]) -> torch.Tensor:
         """See `Engine.forward_backward`; gradients stay unsharded until the last unit."""
-        return run_units(units, self._forward, self._exchanging, self._device)
+        return run_units(units, self._forward, self._holding_back, self._device)
 
     def loss(self, tensors: Tensors) -> torch.Tensor:
         """See `Engine.loss`."""
@@ -62,10 +62,11 @@ class FsdpEngine:
         return self._task.loss(self._module, to_device(tensors, self._device))
 
     @contextmanager
-    def _exchanging(self, last: bool) -> Iterator[None]:  # noqa: FBT001 - signature of run_units
+    def _holding_back(self) -> Iterator[None]:
         assert isinstance(self._module, FSDPModule)
-        self._module.set_requires_gradient_sync(last)
+        self._module.set_requires_gradient_sync(False)
         yield
+        self._module.set_requires_gradient_sync(True)
 
 
 def build_fsdp_engine(task: Task, placement: Placement) -> FsdpEngine:

@@ -9,11 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.batch import MicroBatch
+from torchrelay.data.batch import MicroBatch, split_batch
 from torchrelay.data.loader import SplitReader, read_ahead
 from torchrelay.parallel.engine import Unit
 from torchrelay.parallel.world import World
 from torchrelay.train.units import Share, unit_seed
+
+BLOCK_SAMPLES = 256
+"""Samples of one rank that are read at once when a step has fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +62,30 @@ class Feed:
         so what was read ahead and never used leaves no trace.
         """
         steps = range(first_step, last_step + 1)
-        if not self.prefetch:
+        if self.prefetch:
+            yield from self._read_ahead(steps)
+        elif self.reader.is_uniform:
+            yield from self._read_blocks(steps)
+        else:
             for step in steps:
                 yield [self.reader.read(slots) for slots in self.slots(step)]
-            return
+
+    def _read_ahead(self, steps: range) -> Generator[list[MicroBatch]]:
         wanted = (slots for step in steps for slots in self.slots(step))
         with closing(read_ahead(self.reader, wanted, self.prefetch * self.share.count)) as batches:
             for _ in steps:
                 yield [next(batches) for _ in range(self.share.count)]
+
+    def _read_blocks(self, steps: range) -> Generator[list[MicroBatch]]:
+        """Several steps in one read where they are small: a read costs per call more than per sample."""
+        size, count = self.micro_batch, self.share.count
+        block = max(1, BLOCK_SAMPLES // (size * count))
+        for start in range(steps.start, steps.stop, block):
+            taken = range(start, min(start + block, steps.stop))
+            whole = self.reader.read(np.concatenate([slots for step in taken for slots in self.slots(step)]))
+            units = split_batch(whole, size)
+            for _ in taken:
+                yield [next(units) for _ in range(count)]
 
     def _count_targets(self, batches: Sequence[MicroBatch]) -> int:
         if self.reader.targets_per_sample is not None:
