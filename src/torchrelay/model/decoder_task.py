@@ -45,8 +45,8 @@ class DecoderTask:
     end_token: int | None
     """Id of the mark between documents, written to the export's configuration."""
 
-    def build(self) -> nn.Module:
-        """Everything on the meta device."""
+    def build(self, seed: int) -> nn.Module:
+        """Everything on the meta device; nothing is drawn."""
         with torch.device("meta"):
             return self._family.module(self.shape)
 

@@ -4,8 +4,8 @@ This is the only file that imports transformers, and only when such a task is as
 
 Weights are real, on the CPU, in fp32. Weights that no file holds are drawn by the model's own
 initializer. It works on whole modules (a parent may draw a child's weights again), so it cannot be
-asked for one parameter; the model is therefore built as a whole under a seed that depends on its
-configuration only: equal on all ranks, and not changed by the run's seed.
+asked for one parameter; the model is therefore built as a whole under the run's seed: equal on all
+ranks.
 """
 
 import copy
@@ -26,7 +26,7 @@ from torchrelay.core.plugins import nearest
 from torchrelay.data.batch import DataFacts
 from torchrelay.model.fit import demand_fit
 from torchrelay.model.loss import sum_cross_entropy
-from torchrelay.model.seed import fixed_seed, seeded
+from torchrelay.model.seed import seeded
 from torchrelay.model.task import ExportFormat, Task
 from torchrelay.recipe.check import Problem
 from torchrelay.recipe.model_schema import HuggingFaceSection, ModelSection
@@ -41,8 +41,6 @@ _KINDS: Final = {
     _CAUSAL: "MODEL_FOR_CAUSAL_LM_MAPPING",
     "sequence-classification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
 }
-# What a machine and a version leave in a configuration; it decides no weight.
-_UNRELATED: Final = {"_name_or_path", "transformers_version", "use_cache"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +54,12 @@ class _Origin:
     kind: str
     """`causal-lm` or `sequence-classification`."""
 
-    def build(self) -> nn.Module:
+    def build(self, seed: int) -> nn.Module:
         """See `Task.build`: real weights on the CPU, in fp32."""
         auto = getattr(_transformers(), _CLASSES[self.kind])
         config = copy.deepcopy(self.config)
         config.use_cache = False  # training reads every text once
-        with seeded(fixed_seed(_canonical(config))), _as_recipe_error(_WHERE), _quiet():
+        with seeded(seed), _as_recipe_error(_WHERE), _quiet():
             if self.folder is None:
                 module: nn.Module = auto.from_config(config, dtype=torch.float32)
             else:
@@ -90,9 +88,9 @@ class CausalTask:
 
     origin: _Origin
 
-    def build(self) -> nn.Module:
+    def build(self, seed: int) -> nn.Module:
         """Real weights on the CPU, in fp32; ModelError when the model sees later tokens."""
-        module = self.origin.build()
+        module = self.origin.build(seed)
         _demand_causal(module)
         return module
 
@@ -124,9 +122,9 @@ class ClassificationTask:
 
     origin: _Origin
 
-    def build(self) -> nn.Module:
+    def build(self, seed: int) -> nn.Module:
         """Real weights on the CPU, in fp32."""
-        return self.origin.build()
+        return self.origin.build(seed)
 
     def initial(self, name: str, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Never needed: `build` leaves nothing on meta."""
@@ -364,11 +362,6 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def _canonical(config: Any) -> str:
-    kept = {key: value for key, value in config.to_dict().items() if key not in _UNRELATED}
-    return json.dumps(kept, sort_keys=True, default=str)
 
 
 def _largest_list(module: nn.Module) -> list[nn.Module]:

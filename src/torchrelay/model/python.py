@@ -1,11 +1,9 @@
 """The task of a user's own module: `package.module:function` returns it, its forward returns losses.
 
-The weights are real, not on meta. They are drawn under a seed that depends on the function's name
-and options only: equal on all ranks, and not changed by the run's seed.
+The weights are real, not on meta, and drawn under the run's seed: equal on all ranks.
 """
 
 import inspect
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +15,7 @@ from torchrelay.core.errors import ModelError
 from torchrelay.core.plugins import load_object, nearest
 from torchrelay.data.batch import DataFacts
 from torchrelay.model.fit import demand_fit
-from torchrelay.model.seed import fixed_seed, seeded
+from torchrelay.model.seed import seeded
 from torchrelay.model.task import ExportFormat, Task
 from torchrelay.recipe.check import Problem
 from torchrelay.recipe.model_schema import ModelSection
@@ -37,10 +35,9 @@ class PythonTask:
     function: Callable[..., Any]
     options: dict[str, Any]
 
-    def build(self) -> nn.Module:
+    def build(self, seed: int) -> nn.Module:
         """What the function returns; ModelError unless it is a module with real parameters."""
-        options = json.dumps(self.options, sort_keys=True, default=str)
-        with seeded(fixed_seed(self.reference + options)):
+        with seeded(seed):
             module = self.function(**self.options)
         if not isinstance(module, nn.Module):
             raise ModelError(

@@ -28,8 +28,10 @@ class ExportFormat:
 class Task(Protocol):
     """Builds the module and says what its loss is. Methods are pure but for the module they are given."""
 
-    def build(self) -> nn.Module:
+    def build(self, seed: int) -> nn.Module:
         """The module, on the meta device where the kind allows it; same on every rank.
+
+        `seed` is the run's: whatever is drawn here follows from it.
 
         Parameters that are not on meta are taken as they are and must already be equal on all ranks.
         """

@@ -36,7 +36,7 @@ def decoder_task(*, facts: DataFacts = TOKENS, **section: Any) -> TextTask:
 
 def with_weights(task: Task, *, seed: int = 1) -> nn.Module:
     """The built module on the CPU; what was on meta is filled from the task."""
-    module = task.build()
+    module = task.build(seed=1)
     named = dict([*module.named_parameters(), *module.named_buffers()])
     on_meta = {name for name, tensor in named.items() if tensor.is_meta}
     if not on_meta:

@@ -40,7 +40,7 @@ def test_missing_biases_are_exported_as_zeros(bias: bool, extra: int) -> None:
 def test_the_export_counts_sizes_on_meta_tensors_too() -> None:
     task = decoder_task(architecture="gpt2", **SMALL)
     export = task.export()
-    weight = task.build().get_parameter("h.0.attn.c_attn.weight")
+    weight = task.build(seed=1).get_parameter("h.0.attn.c_attn.weight")
     assert [(n, t.shape) for n, t in export.convert("h.0.attn.c_attn.weight", weight)] == [
         ("transformer.h.0.attn.c_attn.weight", torch.Size([32, 96]))
     ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchrelay.model.seed import fixed_seed, seeded
+from torchrelay.model.seed import seeded
 
 
 def draw() -> tuple[float, float, float]:
@@ -35,8 +35,3 @@ def test_outside_nothing_changes_even_after_an_error() -> None:
         draw()
         raise KeyError
     assert [*found, draw()] == expected
-
-
-def test_a_fixed_seed_depends_on_the_text_alone() -> None:
-    assert fixed_seed("a") == fixed_seed("a") != fixed_seed("b")
-    assert 0 <= fixed_seed("a") < 2**32
