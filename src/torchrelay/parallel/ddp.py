@@ -69,7 +69,7 @@ class DdpEngine:
 
 def build_ddp_engine(task: Task, placement: Placement) -> DdpEngine:
     """Build, recompute, materialise, wrap. With one rank there is nothing to exchange and no wrapper."""
-    module = task.build()
+    module = task.build(placement.seed)
     if placement.recompute:
         apply_recompute(task.blocks(module))
     materialise(module, task, seed=placement.seed, device=placement.world.device)

@@ -71,7 +71,7 @@ class FsdpEngine:
 
 def build_fsdp_engine(task: Task, placement: Placement) -> FsdpEngine:
     """Build, recompute, shard block by block, materialise."""
-    module = task.build()
+    module = task.build(placement.seed)
     blocks = task.blocks(module)
     if placement.recompute:
         apply_recompute(blocks)

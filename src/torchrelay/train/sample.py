@@ -79,7 +79,7 @@ def _task_of(recipe: Recipe, store: Store) -> Task:
 
 
 def _load_module(task: Task, shelf: Shelf, commit: Commit) -> nn.Module:
-    module = task.build()
+    module = task.build(seed=0)
     materialise(module, task, seed=0, device=torch.device("cpu"))
     manifest = shelf.read_manifest(commit)
     own = {name: saved for name, saved in manifest.tensors.items() if name.startswith(MODEL)}
