@@ -100,25 +100,42 @@ def join_world(environment: RankEnvironment, *, timeout_s: float) -> Iterator[Wo
         device_id=device if device.type == "cuda" else None,
     )
     try:
-        yield World(
-            rank=environment.rank,
-            size=environment.world,
-            local_rank=environment.local_rank,
-            host=socket.gethostname(),
-            device=device,
-            control=dist.new_group(backend="gloo", timeout=timeout),
-            checkpoint=dist.new_group(backend="gloo", timeout=timeout),
-        )
-    except RuntimeError as error:
-        raise explain(error, timeout_s) from error
+        with explaining(timeout_s):
+            yield World(
+                rank=environment.rank,
+                size=environment.world,
+                local_rank=environment.local_rank,
+                host=socket.gethostname(),
+                device=device,
+                control=dist.new_group(backend="gloo", timeout=timeout),
+                checkpoint=dist.new_group(backend="gloo", timeout=timeout),
+            )
     finally:
         dist.destroy_process_group()
 
 
+@contextmanager
+def explaining(timeout_s: float) -> Iterator[None]:
+    """Raise errors of collectives in our words."""
+    try:
+        yield
+    except RuntimeError as error:
+        explained = explain(error, timeout_s)
+        if explained is error:
+            raise
+        raise explained from error
+
+
+_EXCHANGE = ("gloo", "nccl", "processgroup", "tcpstore", "application timeout caused pair closure")
+"""One of these is in what torch says when an exchange fails."""
+
+
 def explain(error: RuntimeError, timeout_s: float) -> Exception:
-    """An error of a collective in our words; any other error unchanged."""
+    """An error of a collective in our words; any other error, such as one of the model, unchanged."""
     text = str(error)
-    if "Timed out" in text or "timeout" in text.lower():
+    if not isinstance(error, dist.DistError) and not any(sign in text.lower() for sign in _EXCHANGE):
+        return error
+    if "timed out" in text.lower() or "timeout" in text.lower():
         return DeadlineError(
             f"another rank did not take part in an exchange within {format_seconds(timeout_s)}: {text[:300]}",
             hint="its log says what it did; parallel.timeout sets how long to wait",
