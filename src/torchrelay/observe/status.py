@@ -7,6 +7,9 @@ from typing import Any
 _STALE_S = 60.0
 """Seconds without a record after which a run that did not say it stopped is called silent."""
 
+_ASIDE = ("samples", "export")
+"""Kinds that say nothing about the state: an export follows the end of training."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
@@ -46,7 +49,7 @@ def summarise(run: str, records: Iterable[dict[str, Any]], *, now_s: float) -> R
     last: dict[str, Any] = {"kind": "none", "time": 0.0}
     for record in records:
         by_kind.setdefault(record["kind"], []).append(record)
-        if record["kind"] != "samples":
+        if record["kind"] not in _ASIDE:
             last = record
     start = by_kind.get("start", [{}])[-1]
     recent = by_kind.get("step", [])[-20:]
