@@ -69,7 +69,7 @@ def _decoder() -> object:
 
     facts = DataFacts(vocabulary=VOCABULARY, sequence_length=SEQUENCE, num_labels=None, end_token=256)
     task = build_decoder_task(ModelSection(decoder=DecoderSection(**MODEL)), facts)
-    module = task.build()
+    module = task.build(seed=1)
     materialise(module, task, seed=1, device=torch.device("cpu"))
     return module
 
