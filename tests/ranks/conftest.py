@@ -1,22 +1,27 @@
 """Runs of a few steps on real processes: a small dataset, a recipe to vary, and the program itself."""
 
+import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from torchrelay.data.build import BuildRequest, build_dataset
 from torchrelay.data.input import TextFiles
+from torchrelay.data.loader import open_split
 from torchrelay.observe.journal import counting_steps, read_journal
+from torchrelay.recipe.load import load_recipe
 from torchrelay.store.open import open_store
 
 DEADLINE_S = 120
@@ -73,8 +78,11 @@ class Relay:
         return self.run(*words[3:], code=code)
 
     def start(self, *settings: str, nproc: int = 1) -> subprocess.Popen[str]:
+        return self.popen(self.train_words(*settings, nproc=nproc))
+
+    def popen(self, words: list[str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.train_words(*settings, nproc=nproc),
+            words,
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -112,6 +120,52 @@ class Relay:
         result: dict[str, Any] = json.loads(done.stdout)
         return result
 
+    def kind(self, kind: str, run: str = "t") -> list[dict[str, Any]]:
+        return [record for record in self.records(run) if record["kind"] == kind]
+
+    def planned_ids(self, *settings: str, steps: int) -> dict[int, list[int]]:
+        """Ids of steps 1 … `steps` as the order alone says, without any training."""
+        recipe = load_recipe(str(self.folder / "recipe.yaml"), settings)
+        reader = open_split(recipe.data, open_store(str(self.store)), "train", seed=recipe.run.seed)
+        size = recipe.train.global_batch
+        ids = reader.order.samples(np.arange(size * steps)).sample_ids
+        return {step: ids[size * (step - 1) : size * step].tolist() for step in range(1, steps + 1)}
+
+    def attempts(self, run: str = "t") -> list[str]:
+        return sorted(path.name for path in self.store.glob(f"runs/{run}/attempts/*"))
+
+    def write_recipe(self, **sections: dict[str, Any] | None) -> None:
+        """The usual recipe with sections laid over it; None in a section takes a key out."""
+        tree = copy.deepcopy(RECIPE)
+        for section, values in sections.items():
+            tree[section] = {**tree.get(section, {}), **(values or {})}
+            tree[section] = {key: value for key, value in tree[section].items() if value is not None}
+        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(tree))
+
+    def copy_to(self, folder: Path) -> "Relay":
+        """The same place once more: recipe, modules and everything that was trained."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Relay(folder)
+
+    def living(self) -> list[int]:
+        """Processes of this program that work on this place, the launcher too."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if str(self.store).encode() in words and not is_gone(int(entry.name)):
+                    found.append(int(entry.name))
+        return found
+
+    def wait_until_gone(self, within_s: float = 10.0) -> None:
+        deadline = time.monotonic() + within_s
+        while self.living():
+            assert time.monotonic() < deadline, f"still there after {within_s} s: {self.living()}"
+            time.sleep(0.02)
+
     def wait_for_step(self, process: subprocess.Popen[str], step: int) -> int:
         """Until the run has recorded `step`; returns the last step seen."""
         deadline = time.monotonic() + DEADLINE_S
@@ -143,15 +197,28 @@ def rank_pids(launcher: subprocess.Popen[str]) -> list[int]:
 
 def is_gone(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return True
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+def values(records: list[dict[str, Any]], *keys: str) -> list[tuple[Any, ...]]:
+    """Some fields of every record."""
+    return [tuple(record[key] for key in keys) for record in records]
+
+
+def assert_close(ours: list[float], theirs: list[float], rel: float = 1e-5) -> None:
+    """Equally many, and equal within a relative tolerance, number by number."""
+    assert len(ours) == len(theirs)
+    worst = max((abs(a - b) / abs(b), i) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)))
+    assert worst[0] <= rel, (
+        f"number {worst[1]} differs by {worst[0]:.2e}: {ours[worst[1]]} {theirs[worst[1]]}"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -165,13 +232,26 @@ def words_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         documents=TextFiles((f"{folder}/*.txt",)), tokenizer="bytes", validation=0.2, shard_bytes=4096
     )
     build_dataset(open_store(str(folder / "store")), "words", request, progress=lambda *_: None)
+    (folder / "60.txt").write_text("one more document makes another version")
+    build_dataset(open_store(str(folder / "store")), "other", request, progress=lambda *_: None)
     return folder / "store"
 
 
 @pytest.fixture
 def relay(tmp_path: Path, words_store: Path) -> Relay:
     """An empty place with the dataset linked in and `recipe.yaml`."""
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "datasets").symlink_to(words_store / "datasets")
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
-    return Relay(tmp_path)
+    return make_relay(tmp_path, words_store)
+
+
+@pytest.fixture(scope="module")
+def new_relay(tmp_path_factory: pytest.TempPathFactory, words_store: Path) -> Callable[[str], Relay]:
+    """Such a place for a whole module of tests, by name."""
+    return lambda name: make_relay(tmp_path_factory.mktemp(name), words_store)
+
+
+def make_relay(folder: Path, words_store: Path) -> Relay:
+    (folder / "store").mkdir()
+    (folder / "store" / "datasets").symlink_to(words_store / "datasets")
+    relay = Relay(folder)
+    relay.write_recipe()
+    return relay

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from .conftest import Relay, kill, rank_pids
+from tests.ranks.conftest import Relay, kill, rank_pids
 
 pytestmark = pytest.mark.ranks
 

@@ -5,7 +5,7 @@ tried. When checkpoints exist but none can be used, the run stops: nothing ever 
 silently.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from torchrelay.checkpoint.manifest import Commit, Manifest
 from torchrelay.checkpoint.shelf import Shelf
-from torchrelay.checkpoint.storage import ChunkReader
+from torchrelay.checkpoint.storage import ChunkReader, quietly
 from torchrelay.core.clock import Clock, system_clock
-from torchrelay.core.errors import DamagedError, ModelError, RelayError
+from torchrelay.core.errors import DamagedError, ModelError
 from torchrelay.parallel.world import World
 
 Targets = Callable[[Manifest], dict[str, torch.Tensor]]
@@ -39,10 +39,13 @@ def load_newest(
 
     Raises DamagedError with the list when none of the committed ones can be used.
     """
-    commits = world.share(shelf.usable() if world.leads else [])
     quarantined: list[tuple[Commit, str]] = []
-    for commit in commits:
-        manifest, reason = _try_load(shelf, world, commit, targets)
+    for shelved in reversed(world.lead(shelf.all)):
+        if shelved.is_recorded:
+            continue
+        commit, manifest, reason = shelved.commit, None, shelved.quarantine_reason
+        if reason is None:
+            manifest, reason = _try_load(shelf, world, commit, targets)
         if manifest is not None:
             return Loaded(commit=commit, manifest=manifest, quarantined=quarantined)
         quarantined.append((commit, reason))
@@ -79,9 +82,10 @@ def _try_load(shelf: Shelf, world: World, commit: Commit, targets: Targets) -> t
     _match(tensors, manifest)
     reader = ChunkReader(shelf.store, f"{shelf.prefix}/{commit.checkpoint}", manifest.tensors)
     try:
-        dcp.load(tensors, storage_reader=reader, process_group=world.checkpoint, no_dist=world.size == 1)
+        with quietly():
+            dcp.load(tensors, storage_reader=reader, process_group=world.checkpoint, no_dist=world.size == 1)
     except CheckpointException as error:  # derives from BaseException
-        problem = "; ".join(_messages(error))
+        problem = _damage(error)
     problem = _first(world.collect(problem))
     return (None, problem) if problem else (manifest, "")
 
@@ -112,7 +116,10 @@ def _first(problems: list[str]) -> str:
     return next((problem for problem in problems if problem), "")
 
 
-def _messages(error: CheckpointException) -> Iterator[str]:
-    for _, (cause, _) in sorted(error.failures.items()):
-        yield cause.message if isinstance(cause, RelayError) else f"{type(cause).__name__}: {cause}"
-        return
+def _damage(error: CheckpointException) -> str:
+    """What is damaged. Raises any other cause: a store that is away is no reason to give a checkpoint up."""
+    causes = [cause for _, (cause, _) in sorted(error.failures.items())]
+    for cause in causes:
+        if not isinstance(cause, DamagedError):
+            raise cause from error
+    return str(causes[0].args[0])

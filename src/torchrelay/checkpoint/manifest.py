@@ -173,11 +173,14 @@ class Commit:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> "Commit":
-        """Parse; DamagedError naming the record."""
+        """Parse the record that lies under `name`; DamagedError naming it."""
         try:
-            return cls(**json.loads(content))
+            commit = cls(**json.loads(content))
+            if commit.name != name:
+                raise ValueError(f"it says that it is {commit.name}")
         except (ValueError, TypeError) as error:
             raise DamagedError(f"the commit record {name} is damaged: {error}") from error
+        return commit
 
 
 def parse_name(name: str) -> tuple[str, int, int] | None:
@@ -203,6 +206,16 @@ def commit_of(manifest: Manifest, content: bytes, *, number: int) -> Commit:
         manifest_bytes=len(content),
         manifest_sha256=hashlib.sha256(content).hexdigest(),
     )
+
+
+def check_record(commit: Commit, manifest: Manifest, content: bytes) -> None:
+    """DamagedError unless `commit` is the record of `manifest`, which was read from `content`."""
+    held = asdict(commit_of(manifest, content, number=commit.number))
+    wrong = [
+        f"{name} {value!r} ({held[name]!r})" for name, value in asdict(commit).items() if value != held[name]
+    ]
+    if wrong:
+        raise DamagedError(f"{commit.name} is not the record of its manifest: it says {', '.join(wrong)}")
 
 
 def choose_deletions(

@@ -6,6 +6,7 @@ commit record, and leaves every earlier checkpoint as it was.
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from torchrelay.checkpoint.manifest import Commit, Manifest, Origin, Progress
 from torchrelay.checkpoint.shelf import Shelf
-from torchrelay.checkpoint.storage import ChunkWriter
+from torchrelay.checkpoint.storage import ChunkWriter, quietly
 from torchrelay.core.errors import CheckpointError, RelayError
 from torchrelay.parallel.world import World
 
@@ -39,12 +40,13 @@ def save_checkpoint(shelf: Shelf, world: World, snapshot: Snapshot) -> Commit:
     )
     writer = ChunkWriter(shelf.store, f"{shelf.prefix}/{folder}", world.rank)
     try:
-        dcp.save(
-            dict(snapshot.tensors),
-            storage_writer=writer,
-            process_group=world.checkpoint,
-            no_dist=world.size == 1,
-        )
+        with quietly():
+            dcp.save(
+                dict(snapshot.tensors),
+                storage_writer=writer,
+                process_group=world.checkpoint,
+                no_dist=world.size == 1,
+            )
     except CheckpointException as error:  # derives from BaseException
         _abandon(shelf, world, folder)
         raise CheckpointError(_first_failure(error, world), hint=_HINT) from error
@@ -75,7 +77,8 @@ def _commit(shelf: Shelf, manifest: Manifest) -> Commit | str:
         return shelf.commit(manifest)
     except RelayError as error:
         return error.message
-    except OSError as error:
+    except OSError as error:  # the disk is full, so there is no commit record; its space may be needed
+        _discard(shelf, manifest.checkpoint)
         return str(error)
 
 
@@ -88,13 +91,16 @@ def _gather(value: dict[str, Any], world: World) -> list[dict[str, Any]]:
 
 
 def _abandon(shelf: Shelf, world: World, folder: str) -> None:
-    # Its space may be just what the next save lacks. Failing to delete it changes nothing:
-    # without a commit record it is invisible, and the next prune tries again.
+    # Its space may be just what the next save lacks.
     if world.leads:
-        try:
-            shelf.discard(folder)
-        except (RelayError, OSError):
-            return
+        _discard(shelf, folder)
+
+
+def _discard(shelf: Shelf, folder: str) -> None:
+    # Failing to delete it changes nothing: without a commit record it is invisible, and the next
+    # prune tries again.
+    with suppress(RelayError, OSError):
+        shelf.discard(folder)
 
 
 def _first_failure(error: CheckpointException, world: World) -> str:

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 import xxhash
 
-from torchrelay.checkpoint.manifest import Commit, Manifest, Part, choose_deletions, commit_of, parse_name
+from torchrelay.checkpoint.manifest import (
+    Commit,
+    Manifest,
+    Part,
+    check_record,
+    choose_deletions,
+    commit_of,
+    parse_name,
+)
 from torchrelay.core.clock import iso_time
 from torchrelay.core.errors import (
     AlreadyExistsError,
@@ -31,6 +39,8 @@ class Shelved:
 
     commit: Commit
     quarantine_reason: str | None
+    is_recorded: bool = False
+    """Whether the store holds the reason; a commit record that cannot be read is out of use without."""
 
 
 class Shelf:
@@ -56,6 +66,7 @@ class Shelf:
             Shelved(
                 commit=_placeholder(self.run, *key) if isinstance(value, str) else value,
                 quarantine_reason=value if isinstance(value, str) else reasons.get(key),
+                is_recorded=key in reasons,
             )
             for key, value in sorted(commits.items(), key=lambda item: item[0])
         ]
@@ -78,11 +89,7 @@ class Shelf:
                 f"{digest[:12]}…, committed were {commit.manifest_bytes} with {commit.manifest_sha256[:12]}…"
             )
         manifest = Manifest.from_bytes(content)
-        if manifest.progress.step != commit.step or manifest.origin.run != commit.run:
-            raise DamagedError(
-                f"{commit.checkpoint} holds step {manifest.progress.step} of run {manifest.origin.run!r}, "
-                f"but was committed as step {commit.step} of run {commit.run!r}"
-            )
+        check_record(commit, manifest, content)
         return manifest
 
     def commit(self, manifest: Manifest) -> Commit:
@@ -100,19 +107,23 @@ class Shelf:
         commit = commit_of(manifest, content, number=max(taken, default=0) + 1)
         try:
             self.store.put(f"{self.prefix}/{commit.name}", commit.to_bytes(), if_absent=True)
-        except AlreadyExistsError as error:
-            raise CheckpointError(f"{commit.name} was committed by another process meanwhile") from error
+        except AlreadyExistsError as error:  # by another process, or by a retry whose answer was lost
+            if self.store.get(f"{self.prefix}/{commit.name}") != commit.to_bytes():
+                raise CheckpointError(f"{commit.name} was committed by another process meanwhile") from error
         with suppress(StoreError, OSError):  # only a hint: failing to write it changes nothing
             self.store.put(f"{self.prefix}/LATEST.json", commit.to_bytes())
         return commit
 
     def quarantine(self, commit: Commit, reason: str, now_s: float) -> None:
-        """Take a commit out of use for good; a second reason for the same commit is dropped."""
-        content = json.dumps(
-            {"reason": reason, "checkpoint": commit.checkpoint, "at": iso_time(now_s)}
-        ).encode()
-        with suppress(AlreadyExistsError):
-            self.store.put(f"{self.prefix}/{commit.quarantine_name}", content, if_absent=True)
+        """Take a commit out of use for good; a second reason for the same commit is dropped.
+
+        A store that cannot be written leaves no record: whoever loads next finds the damage again.
+        """
+        facts = {"reason": reason, "checkpoint": commit.checkpoint, "at": iso_time(now_s)}
+        with suppress(StoreError, OSError):
+            self.store.put(
+                f"{self.prefix}/{commit.quarantine_name}", json.dumps(facts).encode(), if_absent=True
+            )
 
     def prune(self, *, keep_last: int, keep_every: int | None) -> list[Commit]:
         """Delete what retention lets go, and attempts older than the newest commit that never committed."""
@@ -123,16 +134,14 @@ class Shelf:
         for commit in gone:
             # The record goes first: a reader then sees no checkpoint rather than half of one.
             self.store.delete(f"{self.prefix}/{commit.name}")
-            self._delete_folder(commit.checkpoint)
-        kept = {c.checkpoint for c in commits}
-        newest = max((c.step for c in commits), default=0)
-        for checkpoint in self._attempt_folders():
-            if checkpoint not in kept and int(checkpoint.split("/")[0].removeprefix("step-")) <= newest:
-                self._delete_folder(checkpoint)
+            self.discard(commit.checkpoint)
+        self._delete_uncommitted(commits)
         return gone
 
     def verify(self, commit: Commit) -> list[str]:
         """Read every byte; what is wrong with the checkpoint, one line a finding. Empty is good."""
+        if not commit.checkpoint:
+            return [f"the commit record {commit.name} cannot be read"]
         try:
             manifest = self.read_manifest(commit)
         except DamagedError as error:
@@ -140,8 +149,18 @@ class Shelf:
         return [finding for part in manifest.parts for finding in self._verify_part(manifest, part)]
 
     def discard(self, checkpoint: str) -> None:
-        """Delete an attempt that will never be committed (its save failed)."""
-        self._delete_folder(checkpoint)
+        """Delete an attempt that is not committed (any more)."""
+        for entry in list(self.store.list(self._folder(checkpoint))):
+            self.store.delete(entry.key)
+
+    def _delete_uncommitted(self, commits: list[Commit]) -> None:
+        kept = {c.checkpoint for c in commits}
+        unclear = {c.step for c in commits if not c.checkpoint}  # one of its folders may be the committed one
+        newest = max((c.step for c in commits), default=0)
+        for checkpoint in self._attempt_folders():
+            step = int(checkpoint.split("/")[0].removeprefix("step-"))
+            if checkpoint not in kept and step <= newest and step not in unclear:
+                self.discard(checkpoint)
 
     def _verify_part(self, manifest: Manifest, part: Part) -> Iterator[str]:
         where = f"{manifest.checkpoint}/{part.name}"
@@ -151,12 +170,9 @@ class Shelf:
         elif size != part.num_bytes:
             yield f"{where}: {size} bytes instead of {part.num_bytes}"
         else:
-            digest = xxhash.xxh3_128()
-            for start in range(0, size, _READ_BYTES):
-                length = min(_READ_BYTES, size - start)
-                digest.update(self.store.get(f"{self.prefix}/{where}", start=start, length=length))
-            if digest.hexdigest() != part.xxh3:
-                yield f"{where}: checksum {digest.hexdigest()} instead of {part.xxh3}"
+            digest = _hash_object(self.store, f"{self.prefix}/{where}", size)
+            if digest != part.xxh3:
+                yield f"{where}: checksum {digest} instead of {part.xxh3}"
 
     def _sizes(self, checkpoint: str) -> dict[str, int]:
         return {e.key.rsplit("/", 1)[1]: e.size for e in self.store.list(self._folder(checkpoint))}
@@ -178,9 +194,12 @@ class Shelf:
                 folders.add(f"{parts[depth]}/{parts[depth + 1]}")
         return folders
 
-    def _delete_folder(self, checkpoint: str) -> None:
-        for entry in list(self.store.list(self._folder(checkpoint))):
-            self.store.delete(entry.key)
+
+def _hash_object(store: Store, key: str, size: int) -> str:
+    digest = xxhash.xxh3_128()
+    for start in range(0, size, _READ_BYTES):
+        digest.update(store.get(key, start=start, length=min(_READ_BYTES, size - start)))
+    return digest.hexdigest()
 
 
 def _read_commit(content: bytes, name: str) -> Commit | str:

@@ -4,7 +4,7 @@
 (every rank has the whole) or DTensors (every rank has its shard). All views, no copies.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import torch
@@ -63,11 +63,14 @@ def allocate_optimizer_state(
     A state shaped like its parameter is spread like it; any other is whole on every rank.
     """
     targets: dict[str, torch.Tensor] = {}
+    counters = _counter_devices(optimizer)
     for name, parameter in module.named_parameters():
         prefix = f"{OPTIMIZER}{name}/"
         for full_name, (shape, dtype) in shapes.items():
             if full_name.startswith(prefix) and "/" not in full_name[len(prefix) :]:
-                tensor = _like(parameter, shape, dtype)
+                is_counter = not shape and parameter.ndim > 0
+                device = counters.get(parameter, parameter.device) if is_counter else parameter.device
+                tensor = _like(parameter, shape, dtype, device)
                 optimizer.state.setdefault(parameter, {})[full_name[len(prefix) :]] = tensor
                 targets[full_name] = tensor
     return targets
@@ -78,11 +81,20 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _like(parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    make: Callable[..., torch.Tensor] = torch.zeros
+def _counter_devices(optimizer: Optimizer) -> dict[torch.Tensor, torch.device]:
+    """Where an optimizer keeps its step counters: beside the parameter for kernels that read them there."""
+    return {
+        parameter: parameter.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+
+def _like(
+    parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     if tuple(parameter.shape) != shape:
-        # Step counters live on the CPU, as torch's own optimizers keep them.
-        return make(shape, dtype=dtype, device="cpu" if not shape else parameter.device)
+        return torch.zeros(shape, dtype=dtype, device=device)
     if isinstance(parameter, DTensor):
         return zeros(shape, dtype=dtype, device_mesh=parameter.device_mesh, placements=parameter.placements)
     return torch.zeros_like(parameter, dtype=dtype)

@@ -6,7 +6,9 @@ metadata back from JSON; nothing is pickled. Names from `torch.distributed.check
 here and in save.py/load.py only.
 """
 
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,6 +35,14 @@ from torch.futures import Future
 from torchrelay.checkpoint.manifest import Chunk, Part, SavedTensor
 from torchrelay.core.errors import CheckpointError, DamagedError, NotFoundError
 from torchrelay.store.base import Store, Writer
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without DCP's warning that one process saves or loads alone, which is just what it was told to do."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -56,7 +56,7 @@ def build_app(chosen: str | None) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_version)
+    app.callback()(_options)
     for name, text in _COMMANDS.items():
         if name != chosen:
             app.command(name, help=text)(_other)
@@ -71,14 +71,20 @@ def build_app(chosen: str | None) -> typer.Typer:
     return app
 
 
-def _version(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - signature of typer's callbacks
+    if wanted:
         from torchrelay import __version__
 
         typer.echo(f"torchrelay {__version__}")
         raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """Stands for the options that go before a command."""
 
 
 def _other() -> None:

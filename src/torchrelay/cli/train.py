@@ -1,12 +1,15 @@
 """`torchrelay train`: check what can be checked without torch, start the ranks, say how it ended."""
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from torchrelay.core.clock import system_clock
-from torchrelay.core.errors import ExitCode, RecipeError
+from torchrelay.core.errors import ExitCode, RecipeError, StoreError
 from torchrelay.core.record import ErrorRecord
 from torchrelay.data.dataset import open_dataset
 from torchrelay.launch.device import count_gpus
@@ -69,9 +72,10 @@ def _tell_journal(store: Store, outcome: Outcome) -> None:
     """Ranks that were killed cannot tell the journal; the launcher does it for them."""
     if outcome.run is None or outcome.cause is None:
         return
-    journal = open_journal(store, outcome.run, outcome.attempt, part=".launcher")
-    journal.write(outcome.cause)
-    journal.close()
+    with suppress(StoreError, OSError):  # what failed must still be printed
+        journal = open_journal(store, outcome.run, outcome.attempt, part=".launcher")
+        journal.write(replace(outcome.cause, attempt=outcome.attempt))
+        journal.close()
 
 
 def _print_failure(outcome: Outcome, cause: ErrorRecord) -> None:
@@ -95,16 +99,27 @@ def _print_summary(store: Store, run: str, recipe: Recipe) -> None:
         console.print(
             f"validation loss  {status.validation_first:.4f} → {status.validation_last:.4f}{per_byte}"
         )
-    console.print(f"run              {store.url}/{run_prefix(run)}")
-    console.print(f"checkpoints      torchrelay checkpoint list {run}{_store_option(recipe)}")
-    console.print(f"final model      {status.model or 'not written'}")
-    if recipe.model.decoder is not None or recipe.model.huggingface is not None:
-        console.print(f"try it           torchrelay sample {run}{_store_option(recipe)} --prompt 'def '")
-    console.print(f"train on         {_longer(recipe, status)}")
+    console.print(f"run              {escape(store.url)}/{run_prefix(run)}")
+    console.print(f"checkpoints      torchrelay checkpoint list {run}{escape(_store_option(recipe))}")
+    console.print(f"final model      {escape(status.model or 'not written')}")
+    if _writes_text(recipe):
+        option = escape(_store_option(recipe))
+        console.print(f"try it           torchrelay sample {run}{option} --prompt 'def '")
+    console.print(f"train on         the same command with --set {_twice(recipe, status)}")
 
 
-def _longer(recipe: Recipe, status: RunStatus) -> str:
-    return f"the same command with --set train.steps={2 * status.step}"
+def _writes_text(recipe: Recipe) -> bool:
+    huggingface = recipe.model.huggingface
+    return recipe.model.decoder is not None or (huggingface is not None and huggingface.task == "causal-lm")
+
+
+def _twice(recipe: Recipe, status: RunStatus) -> str:
+    """The key that gives the run's length, twice as long."""
+    if recipe.train.epochs is not None:
+        return f"train.epochs={2 * recipe.train.epochs:g}"
+    if recipe.train.tokens is not None:
+        return f"train.tokens={2 * status.tokens}"
+    return f"train.steps={2 * status.step}"
 
 
 def _store_option(recipe: Recipe) -> str:

@@ -53,8 +53,7 @@ def _order(ended: Ended, reports: Mapping[int, FailureReport]) -> tuple[bool, fl
 def _silent(ended: Ended, host: str) -> ErrorRecord:
     """A rank that died without a word."""
     if ended.code < 0:
-        name = signal.Signals(-ended.code).name
-        message = f"rank {ended.rank} was killed by {name} (signal {-ended.code})"
+        message = f"rank {ended.rank} was killed by {_signal_name(-ended.code)}"
         hint = OUT_OF_MEMORY_HINT if -ended.code == signal.SIGKILL else "its log may hold the native stack"
     else:
         message, hint = f"rank {ended.rank} exited with code {ended.code} and said nothing", "see its log"
@@ -68,3 +67,10 @@ def _silent(ended: Ended, host: str) -> ErrorRecord:
         exit_code=ExitCode.RETRYABLE,
         traceback="",
     )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} (signal {number})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -92,8 +92,11 @@ def run_local(arguments: Sequence[str], *, num_processes: int, log_folder: Path 
         for rank in range(num_processes):
             environment = _environment(rank, num_processes, listener, errors, logs)
             log = stack.enter_context((logs / f"rank-{rank:05d}.log").open("ab"))
-            ranks.running[rank] = _start(arguments, rank, environment, listener, log)
+            with _stop_signals_blocked():
+                ranks.running[rank] = _start(arguments, rank, environment, listener, log)
         listener.close()  # only rank 0 may answer on it from now on
+        if ranks.interrupts:  # asked to stop while they were being started
+            ranks.signal(signal.SIGTERM)
         _watch(ranks)
         return _outcome(ranks, errors, logs)
 
@@ -162,6 +165,16 @@ def _passing_signals(ranks: _Ranks) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def _stop_signals_blocked() -> Iterator[None]:
+    """A process started inside has them blocked until it is ready to be asked to stop."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(ranks: _Ranks, errors: Path, logs: Path) -> Outcome:

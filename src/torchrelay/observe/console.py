@@ -5,8 +5,10 @@ second, so that no second thread competes with training.
 """
 
 import time
+from contextlib import suppress
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from torchrelay.core.record import (
@@ -43,7 +45,23 @@ class ConsoleSink:
         self.validations: list[ValidationRecord] = []
 
     def write(self, record: Record) -> None:
-        """Show what is worth showing of a record."""
+        """Show what is worth showing of a record; nothing any more once nobody reads the output."""
+        try:
+            self._show(record)
+        except (OSError, SystemExit):  # rich ends the program where the reader of its output left
+            self._console.quiet = True
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            with suppress(OSError, SystemExit):
+                bar.stop()
+
+    def _show(self, record: Record) -> None:
         if isinstance(record, StepRecord):
             self._step(record)
         elif isinstance(record, StartRecord):
@@ -58,12 +76,6 @@ class ConsoleSink:
             self._print(f"model written: {format_bytes(record.bytes)}")
         elif isinstance(record, StopRecord):
             self._stop(record)
-
-    def close(self) -> None:
-        """Take the bar off the screen."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
 
     def _start(self, record: StartRecord) -> None:
         self._steps = record.steps
@@ -82,7 +94,7 @@ class ConsoleSink:
         if record.checkpoint is None:
             self._print(f"[yellow]starting at step 0: {record.reason}[/yellow]")
             return
-        changes = "".join(f"\n  {change}" for change in record.changes)
+        changes = "".join(f"\n  {escape(change)}" for change in record.changes)
         self._print(f"resumed from step {record.step} ({record.checkpoint}){changes}")
 
     def _step(self, record: StepRecord) -> None:
@@ -138,9 +150,13 @@ class ConsoleSink:
                 f"in {format_seconds(record.seconds)}"
             )
         elif record.state == "failed":
-            self._print(f"[bold red]step {record.step}  checkpoint failed: {record.reason}[/bold red]")
+            self._print(
+                f"[bold red]step {record.step}  checkpoint failed: {escape(record.reason)}[/bold red]"
+            )
         elif record.state == "quarantined":
-            self._print(f"[bold red]step {record.step}  checkpoint not usable: {record.reason}[/bold red]")
+            self._print(
+                f"[bold red]step {record.step}  checkpoint not usable: {escape(record.reason)}[/bold red]"
+            )
 
     def _stop(self, record: StopRecord) -> None:
         self.close()

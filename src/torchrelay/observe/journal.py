@@ -31,7 +31,10 @@ class Sink(Protocol):
     """Somewhere records go. `write` never raises into the training loop."""
 
     def write(self, record: Record) -> None:
-        """Take one record."""
+        """Take one record; it may wait a little for others."""
+
+    def flush(self) -> None:
+        """Write what waits. Called before a checkpoint: a resume does not repeat the steps before it."""
 
     def close(self) -> None:
         """Everything written so far is where it belongs."""
@@ -49,6 +52,7 @@ class FileJournal:
         self._clock = clock
         self._waiting: list[tuple[Record, float]] = []
         self._written_s = 0.0
+        self._is_torn = False
         self.lost = 0
         """Records that could not be written (disk full)."""
 
@@ -58,21 +62,29 @@ class FileJournal:
         self._waiting.append((record, now_s))
         if record.kind not in _BATCHED or now_s - self._written_s >= BATCH_S:
             self._written_s = now_s
-            self._flush()
+            self.flush()
+
+    def flush(self) -> None:
+        """See `Sink.flush`."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        # A line that a full disk cut short must not swallow the next one.
+        content = b"".join([b"\n" * self._is_torn, *(to_line(record, at_s) for record, at_s in waiting)])
+        try:
+            written = os.write(self._descriptor, content)
+        except OSError:
+            self.lost += len(waiting)
+            return
+        self._is_torn = not content[:written].endswith(b"\n")
+        self.lost += content.count(b"\n", written)
 
     def close(self) -> None:
         """Force everything to the disk."""
-        self._flush()
+        self.flush()
         with suppress(OSError):
             os.fsync(self._descriptor)
         os.close(self._descriptor)
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        try:
-            os.write(self._descriptor, b"".join(to_line(record, at_s) for record, at_s in waiting))
-        except OSError:
-            self.lost += len(waiting)
 
 
 class SegmentJournal:
@@ -85,6 +97,7 @@ class SegmentJournal:
         self._lines: list[bytes] = []
         self._segment = 0
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -95,17 +108,22 @@ class SegmentJournal:
         with self._lock:
             self._lines.append(line)
 
+    def flush(self) -> None:
+        """See `Sink.flush`; one segment."""
+        with self._turn:
+            self._put()
+
     def close(self) -> None:
         """Write what is left and end the thread."""
         self._closing.set()
         self._thread.join(timeout=60)
-        self._flush()
+        self.flush()
 
     def _run(self) -> None:
         while not self._closing.wait(SEGMENT_S):
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def _put(self) -> None:
         with self._lock:
             lines, self._lines = self._lines, []
         if not lines:

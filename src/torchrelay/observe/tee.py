@@ -17,6 +17,11 @@ class Tee:
         for sink in self._sinks:
             sink.write(record)
 
+    def flush(self) -> None:
+        """Flush every sink."""
+        for sink in self._sinks:
+            sink.flush()
+
     def close(self) -> None:
         """Close every sink."""
         for sink in self._sinks:

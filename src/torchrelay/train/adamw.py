@@ -21,7 +21,7 @@ class FusedAdamW:
     def __init__(
         self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
     ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps}
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "fused": True}
         self.param_groups: list[dict[str, Any]] = [{**defaults, **group} for group in groups]
         self.state: dict[nn.Parameter, dict[str, torch.Tensor]] = {}
 

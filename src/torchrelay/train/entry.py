@@ -4,6 +4,7 @@ A changed recipe or another dataset version is refused with the list of differen
 written before everything was found right.
 """
 
+import functools
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -60,6 +61,7 @@ class EntryFacts:
     world: int
 
 
+@functools.cache
 def code_version() -> str:
     """Torchrelay's version, with the git commit when it runs from a checkout."""
     folder = Path(__file__).parent

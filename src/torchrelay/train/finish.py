@@ -33,8 +33,14 @@ def export_final(session: Session, sink: Sink) -> None:
             "code": session.run.code,
         },
     )
-    num_bytes = export_model(session.shelf, commit, session.shelf.read_manifest(commit), export)
     where = f"{session.store.url}/{final_model_prefix(session.run.run)}"
+    try:
+        num_bytes = export_model(session.shelf, commit, session.shelf.read_manifest(commit), export)
+    except OSError as error:  # the disk is full
+        raise CheckpointError(
+            f"the run is finished, but its model could not be written to {where}: {error.strerror}",
+            hint="free some space and start again: only the export is done then",
+        ) from error
     sink.write(ExportRecord(step=commit.step, where=where, bytes=num_bytes, attempt=session.attempt))
 
 

@@ -1,6 +1,7 @@
 """Saving and resuming of a session: what goes into a checkpoint and what is taken out of it."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ from torchrelay.checkpoint.state import (
     restore_groups,
 )
 from torchrelay.checkpoint.storage import dtype_of
-from torchrelay.core.errors import CheckpointError
+from torchrelay.core.errors import CheckpointError, StoreError
 from torchrelay.core.record import CheckpointRecord, ResumeRecord
 from torchrelay.observe.journal import Sink
 from torchrelay.train.optimizer import RECIPE_KEYS
@@ -97,9 +98,11 @@ class Keeper:
         return model_state(module) | allocate_optimizer_state(module, optimizer, shapes)
 
     def _prune(self) -> None:
-        # Rank 0 alone deletes; nobody waits for it.
-        if self.session.world.leads:
-            keep = self.session.recipe.checkpoint
+        # Rank 0 alone deletes; nobody waits for it. What it cannot delete now, the next save tries again.
+        if not self.session.world.leads:
+            return
+        keep = self.session.recipe.checkpoint
+        with suppress(StoreError, OSError):
             for commit in self.session.shelf.prune(keep_last=keep.keep_last, keep_every=keep.keep_every):
                 self._record(commit.step, "deleted", commit.checkpoint, commit.num_bytes, 0.0, "retention")
 

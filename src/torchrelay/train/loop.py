@@ -52,14 +52,13 @@ def train(course: Course, progress: Progress) -> ExitCode:
             if votes.validate:
                 validate(course, progress)
             if votes.save or votes.stop:
-                course.keeper.save(progress)
-                course.saved_s = time.perf_counter()
+                _save(course, progress)
             if votes.stop:
                 course.keeper.require_saved(progress)
                 return _stop(course, progress, "asked to stop", ExitCode.CHECKPOINTED)
     if course.keeper.saved_step < progress.step:
         validate(course, progress)
-        course.keeper.save(progress)
+        _save(course, progress)
     course.keeper.require_saved(progress)
     return _stop(course, progress, "finished", ExitCode.DONE)
 
@@ -146,6 +145,15 @@ def validate(course: Course, progress: Progress) -> None:
         )
     )
     course.validated_s = time.perf_counter()
+
+
+def _save(course: Course, progress: Progress) -> None:
+    """The records of the steps first: a resume from this checkpoint does not repeat them."""
+    course.sink.flush()
+    if course.samples is not None:
+        course.samples.flush()
+    course.keeper.save(progress)
+    course.saved_s = time.perf_counter()
 
 
 def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> Vote:

@@ -43,7 +43,7 @@ def build_optimizer(section: OptimizerSection, module: nn.Module) -> Optimizer:
         )
     try:
         return _BUILDERS[name](section, groups)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError(f"train.optimizer: {name} refuses its values: {error}") from error
 
 
@@ -89,7 +89,7 @@ def _own(section: OptimizerSection, groups: list[dict[str, Any]]) -> Optimizer:
     factory = load_object(section.name, "train.optimizer.name")
     try:
         optimizer = factory(groups, lr=section.lr, **section.options)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError(
             f"train.optimizer: {section.name} refuses (params, lr, **options): {error}"
         ) from error

@@ -13,7 +13,7 @@ from torchrelay.observe.console import ConsoleSink
 from torchrelay.observe.failure import announce_run, record_failure
 from torchrelay.observe.journal import Sink, open_journal
 from torchrelay.observe.tee import Tee
-from torchrelay.parallel.world import World, join_world
+from torchrelay.parallel.world import World, explaining, join_world
 from torchrelay.recipe.schema import Recipe
 from torchrelay.train.entry import code_version
 from torchrelay.train.finish import export_final
@@ -29,6 +29,9 @@ class Nothing:
     def write(self, record: object) -> None:
         """Drop it."""
 
+    def flush(self) -> None:
+        """Nothing waits."""
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -42,7 +45,10 @@ def run_rank(recipe: Recipe, environment: RankEnvironment, *, fresh: bool) -> Ex
             session = open_session(recipe, world, fresh=fresh)
             sink = _open_sink(session, environment)
             stack.callback(sink.close)
-            with record_failure(sink, rank=world.rank, attempt=session.attempt):
+            with (
+                record_failure(sink, rank=world.rank, attempt=session.attempt),
+                explaining(recipe.parallel.timeout),
+            ):
                 code = _train(session, sink, stop, stack)
         if code == ExitCode.DONE and environment.rank == 0:
             with record_failure(sink, rank=0, attempt=session.attempt):

@@ -21,9 +21,14 @@ class StopFlag:
         self.raised = False
 
     def install(self) -> None:
-        """Take over SIGTERM and SIGINT of this process."""
+        """Take over SIGTERM and SIGINT of this process.
+
+        The launcher starts ranks with both blocked, so that a request which comes while torch is
+        still being loaded waits for this moment instead of killing the rank.
+        """
         signal.signal(signal.SIGTERM, self._raise)
         signal.signal(signal.SIGINT, self._raise)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
         self.raised = True

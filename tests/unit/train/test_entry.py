@@ -1,0 +1,106 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.train.support import recipe
+from torchrelay import __version__
+from torchrelay.core.errors import RecipeError
+from torchrelay.observe.rundir import list_attempts, list_runs, read_run
+from torchrelay.recipe.load import recipe_hash
+from torchrelay.recipe.schema import Recipe
+from torchrelay.store.files import FileStore
+from torchrelay.train import entry as entry_module
+from torchrelay.train.entry import Entry, EntryFacts, code_version, enter_run, find_run
+
+FACTS = EntryFacts(dataset_version="d" * 64, micro_batch=2, world=4)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path)
+
+
+def enter(store: FileStore, wanted: Recipe, *, fresh: bool = False, facts: EntryFacts = FACTS) -> Entry:
+    return enter_run(store, wanted, find_run(store, wanted, fresh=fresh), facts=facts, clock=lambda: 9.0)
+
+
+def test_the_first_start_begins_a_run_and_keeps_what_it_was_told(store: FileStore, tmp_path: Path) -> None:
+    wanted = recipe(tmp_path)
+    entry = enter(store, wanted)
+    assert (entry.run.run, entry.attempt, entry.changes) == ("t", 1, [])
+    kept = read_run(store, "t")
+    assert Recipe.model_validate(kept.recipe) == wanted
+    assert (kept.recipe_hash, kept.dataset_version, kept.micro_batch) == (recipe_hash(wanted), "d" * 64, 2)
+    assert kept.environment["torch"]
+    assert list_attempts(store, "t")[0].world == 4
+
+
+def test_the_next_start_is_the_next_attempt_of_the_same_run(store: FileStore, tmp_path: Path) -> None:
+    enter(store, recipe(tmp_path))
+    entry = enter(store, recipe(tmp_path))
+    assert (entry.run.run, entry.attempt) == ("t", 2)
+    assert list_runs(store) == ["t"]
+
+
+def test_a_fresh_start_is_a_run_of_its_own_which_the_next_start_resumes(
+    store: FileStore, tmp_path: Path
+) -> None:
+    enter(store, recipe(tmp_path))
+    assert enter(store, recipe(tmp_path), fresh=True).run.run == "t-2"
+    entry = enter(store, recipe(tmp_path))
+    assert (entry.run.run, entry.attempt) == ("t-2", 2)
+
+
+def test_what_may_change_is_told_and_what_may_not_is_refused_with_both_listed_apart(
+    store: FileStore, tmp_path: Path
+) -> None:
+    enter(store, recipe(tmp_path))
+    entry = enter(store, recipe(tmp_path, train={"steps": 9}, checkpoint={"every": 3}))
+    assert entry.changes == ["train.steps: 6 → 9", "checkpoint.every: 2 steps → 3 steps"]
+    with pytest.raises(RecipeError) as caught:
+        enter(store, recipe(tmp_path, train={"steps": 9, "clip_norm": 0.5}, run={"seed": 8}))
+    lines = caught.value.message.splitlines()
+    forbidden, allowed = lines.index("  cannot change within a run:"), lines.index("  may change:")
+    assert lines[forbidden + 1 : allowed] == ["    run.seed: 7 -> 8", "    train.clip_norm: 1.0 -> 0.5"]
+    assert lines[allowed + 1 :] == ["    train.steps: 6 -> 9"]
+    assert "--fresh" in caught.value.hint
+    assert len(list_attempts(store, "t")) == 2
+
+
+def test_another_version_of_the_data_is_refused_with_both_named(store: FileStore, tmp_path: Path) -> None:
+    enter(store, recipe(tmp_path))
+    other = EntryFacts(dataset_version="e" * 64, micro_batch=2, world=4)
+    with pytest.raises(
+        RecipeError, match="trains on version dddddddddddd .* now gives eeeeeeeeeeee"
+    ) as caught:
+        enter(store, recipe(tmp_path), facts=other)
+    assert "NAME@dddddddddddd" in caught.value.hint
+    assert len(list_attempts(store, "t")) == 1
+
+
+def test_a_run_of_another_torchrelay_whose_recipe_does_not_fit_is_refused(
+    store: FileStore, tmp_path: Path
+) -> None:
+    enter(store, recipe(tmp_path))
+    path = store.local_path("runs/t/run.json")
+    path.write_text(path.read_text().replace('"global_batch"', '"batch_of_old"'))
+    with pytest.raises(RecipeError, match="another version of torchrelay") as caught:
+        enter(store, recipe(tmp_path))
+    assert "--fresh" in caught.value.hint
+
+
+def test_the_code_s_version_has_the_commit_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object, **kwargs: object) -> None:
+        raise FileNotFoundError("git")
+
+    def answer(command: list[str], **kwargs: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, stdout="abc1234-dirty\n")
+
+    for run, expected in ((missing, __version__), (answer, f"{__version__}+abc1234-dirty")):
+        monkeypatch.setattr(entry_module.subprocess, "run", run)
+        code_version.cache_clear()
+        assert code_version() == expected
+    monkeypatch.setattr(entry_module.subprocess, "run", missing)
+    assert code_version() == f"{__version__}+abc1234-dirty"  # asked once: what runs does not change
+    code_version.cache_clear()

@@ -1,0 +1,54 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from torchrelay.core.errors import RankLostError
+from torchrelay.train.signal import StopFlag, die_with
+
+REQUESTS = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in REQUESTS}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_request_sets_the_flag_and_does_nothing_else(number: int) -> None:
+    flag = StopFlag()
+    flag.install()
+    assert not flag.raised
+    os.kill(os.getpid(), number)
+    assert flag.raised
+
+
+def test_a_request_that_came_before_the_rank_was_ready_is_not_lost() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    flag = StopFlag()
+    flag.install()
+    assert flag.raised
+
+
+def test_a_rank_without_a_launcher_binds_itself_to_nobody() -> None:
+    die_with(None)
+
+
+def test_a_rank_whose_launcher_is_gone_already_says_so() -> None:
+    code = (
+        "from torchrelay.train.signal import die_with\n"
+        "try:\n    die_with(999999)\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith(f"{RankLostError.__name__} the launcher (process 999999) is gone")
