@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import yaml
 
+from torchrelay.checkpoint.digest import digest_checkpoint
+from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.data.build import BuildRequest, build_dataset
 from torchrelay.data.input import TextFiles
 from torchrelay.data.loader import open_split
@@ -165,6 +167,12 @@ class Relay:
         while self.living():
             assert time.monotonic() < deadline, f"still there after {within_s} s: {self.living()}"
             time.sleep(0.02)
+
+    def newest(self, run: str = "t") -> tuple[int, str, str]:
+        """Step of the newest good checkpoint and the hashes of its weights and optimizer, read here."""
+        shelf = Shelf(open_store(str(self.store)), run)
+        commit = shelf.usable()[0]
+        return commit.step, *digest_checkpoint(shelf, commit, shelf.read_manifest(commit))
 
     def wait_for_step(self, process: subprocess.Popen[str], step: int) -> int:
         """Until the run has recorded `step`; returns the last step seen."""

@@ -8,9 +8,9 @@ import typer
 from torchrelay.cli.option import DEFAULT_STORE, JsonOption, RunArgument, StoreOption
 from torchrelay.core.clock import system_clock
 from torchrelay.core.units import format_count, format_seconds
-from torchrelay.observe.journal import read_journal
+from torchrelay.observe.journal import read_summary
 from torchrelay.observe.rundir import read_run
-from torchrelay.observe.status import RunStatus, summarise
+from torchrelay.observe.status import RunStatus, describe_validation, summarise
 from torchrelay.store.open import open_store
 
 
@@ -19,7 +19,7 @@ def command(run: RunArgument, store: StoreOption = DEFAULT_STORE, as_json: JsonO
     opened = open_store(store, retry_s=20.0)
     read_run(opened, run)
     now_s = system_clock()
-    status = summarise(run, read_journal(opened, run), now_s=now_s)
+    status = summarise(run, read_summary(opened, run), now_s=now_s)
     if as_json:
         typer.echo(json.dumps(asdict(status), indent=1))
         return
@@ -35,13 +35,12 @@ def _rows(status: RunStatus, now_s: float) -> list[tuple[str, str]]:
     if status.loss is not None:
         rows.append(("loss", f"{status.loss:.4f} (mean of the last 20 steps)"))
     if status.validation_last is not None:
-        per_byte = "" if status.bits_per_byte is None else f", {status.bits_per_byte:.4f} bits per byte"
-        rows.append(("validation", f"{status.validation_first:.4f} → {status.validation_last:.4f}{per_byte}"))
-    rows.append(("tokens", format_count(status.tokens)))
+        rows.append(("validation", describe_validation(status)))
+    rows.append((status.unit, format_count(status.tokens)))
     if status.tokens_per_second is not None:
-        rows.append(
-            ("speed", f"{format_count(status.tokens_per_second)} tokens/s on {status.world} processes")
-        )
+        processes = "1 process" if status.world == 1 else f"{status.world} processes"
+        speed = f"{format_count(status.tokens_per_second)} {status.unit}/s on {processes}"
+        rows.append(("speed", speed))
     if status.eta_seconds is not None:
         rows.append(("left", format_seconds(status.eta_seconds)))
     rows.append(

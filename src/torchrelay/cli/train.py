@@ -14,9 +14,9 @@ from torchrelay.core.record import ErrorRecord
 from torchrelay.data.dataset import open_dataset
 from torchrelay.launch.device import count_gpus
 from torchrelay.launch.local import Outcome, run_local
-from torchrelay.observe.journal import open_journal, read_journal
+from torchrelay.observe.journal import open_journal, read_summary
 from torchrelay.observe.rundir import run_prefix
-from torchrelay.observe.status import RunStatus, summarise
+from torchrelay.observe.status import RunStatus, describe_validation, summarise
 from torchrelay.recipe.check import choose_degrees
 from torchrelay.recipe.load import load_recipe
 from torchrelay.recipe.schema import Recipe
@@ -89,16 +89,13 @@ def _print_failure(outcome: Outcome, cause: ErrorRecord) -> None:
 
 
 def _print_summary(store: Store, run: str, recipe: Recipe) -> None:
-    status = summarise(run, read_journal(store, run), now_s=system_clock())
+    status = summarise(run, read_summary(store, run), now_s=system_clock())
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"\n[bold green]run {run} is done[/bold green]: {status.step} steps, {status.tokens} tokens"
+        f"\n[bold green]run {run} is done[/bold green]: {status.step} steps, {status.tokens:,} {status.unit}"
     )
     if status.validation_first is not None and status.validation_last is not None:
-        per_byte = f", {status.bits_per_byte:.4f} bits per byte" if status.bits_per_byte is not None else ""
-        console.print(
-            f"validation loss  {status.validation_first:.4f} → {status.validation_last:.4f}{per_byte}"
-        )
+        console.print(f"validation       {describe_validation(status)}")
     console.print(f"run              {escape(store.url)}/{run_prefix(run)}")
     console.print(f"checkpoints      torchrelay checkpoint list {run}{escape(_store_option(recipe))}")
     console.print(f"final model      {escape(status.model or 'not written')}")

@@ -45,6 +45,8 @@ class StartRecord:
     parameters: int
     steps: int
     """Step at which the run ends."""
+    unit: str
+    """What `tokens` of the step records counts: tokens, or samples where the data has no tokens."""
     dataset_version: str
     recipe_hash: str
     code: str

@@ -38,6 +38,7 @@ class ConsoleSink:
         self._pause_s = _REDRAW_S if console.is_terminal else print_every_s
         self._drawn_s = 0.0
         self._steps = 0
+        self._unit = "tokens"
         self._seconds = 0.0
         self._tokens_before = 0
         self._rate = 0.0
@@ -79,6 +80,7 @@ class ConsoleSink:
 
     def _start(self, record: StartRecord) -> None:
         self._steps = record.steps
+        self._unit = record.unit
         processes = "1 process" if record.world == 1 else f"{record.world} processes"
         spread = (
             f"{record.engine}, {record.replicate} × {record.shard}" if record.world > 1 else record.engine
@@ -115,7 +117,7 @@ class ConsoleSink:
         if not self._console.is_terminal:
             self._console.print(
                 f"step {step}/{self._steps}  loss {self._loss:.4f}  "
-                f"{format_count(self._rate)} tokens/s  {eta} left",
+                f"{format_count(self._rate)} {self._unit}/s  {eta} left",
                 highlight=False,
             )
             return
@@ -124,7 +126,7 @@ class ConsoleSink:
                 TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
                 BarColumn(bar_width=None),
                 TextColumn("loss {task.fields[loss]:.4f}"),
-                TextColumn("{task.fields[rate]} tokens/s"),
+                TextColumn("{task.fields[rate]} " + self._unit + "/s"),
                 TextColumn("{task.fields[eta]} left"),
                 console=self._console,
                 auto_refresh=False,

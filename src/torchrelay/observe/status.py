@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from torchrelay.observe.journal import RECENT_STEPS
+
 _STALE_S = 60.0
 """Seconds without a record after which a run that did not say it stopped is called silent."""
 
@@ -16,6 +18,8 @@ class RunStatus:
     """The run in one look."""
 
     run: str
+    unit: str
+    """What `tokens` counts: tokens, or samples where the data has no tokens."""
     state: str
     """starting, running, silent (no record for a minute), finished, stopped, failed."""
     step: int
@@ -30,7 +34,10 @@ class RunStatus:
     eta_seconds: float | None
     validation_first: float | None
     validation_last: float | None
+    bits_per_byte_first: float | None
+    """Before the first step; None where the data is not text."""
     bits_per_byte: float | None
+    """Newest."""
     world: int | None
     attempt: int
     engine: str | None
@@ -52,7 +59,7 @@ def summarise(run: str, records: Iterable[dict[str, Any]], *, now_s: float) -> R
         if record["kind"] not in _ASIDE:
             last = record
     start = by_kind.get("start", [{}])[-1]
-    recent = by_kind.get("step", [])[-20:]
+    recent = by_kind.get("step", [])[-RECENT_STEPS:]
     step = _reached(by_kind)
     rate = _rate(recent)
     validations = by_kind.get("validation", [])
@@ -62,6 +69,7 @@ def summarise(run: str, records: Iterable[dict[str, Any]], *, now_s: float) -> R
     left = start.get("steps", step) - step
     return RunStatus(
         run=run,
+        unit=start.get("unit", "tokens"),
         state=state,
         step=step,
         steps=start.get("steps"),
@@ -72,6 +80,7 @@ def summarise(run: str, records: Iterable[dict[str, Any]], *, now_s: float) -> R
         eta_seconds=left * sum(seconds) / len(seconds) if seconds and state == "running" else None,
         validation_first=validations[0]["loss"] if validations else None,
         validation_last=validations[-1]["loss"] if validations else None,
+        bits_per_byte_first=validations[0]["bits_per_byte"] if validations else None,
         bits_per_byte=validations[-1]["bits_per_byte"] if validations else None,
         world=start.get("world"),
         attempt=start.get("attempt", 0),
@@ -81,6 +90,14 @@ def summarise(run: str, records: Iterable[dict[str, Any]], *, now_s: float) -> R
         error=last["message"] if last["kind"] == "error" else None,
         model=by_kind["export"][-1]["where"] if "export" in by_kind else None,
     )
+
+
+def describe_validation(status: RunStatus) -> str:
+    """Validation loss before and after in words, in bits per byte too where the data is text."""
+    text = f"loss {status.validation_first:.4f} → {status.validation_last:.4f}"
+    if status.bits_per_byte is None:
+        return text
+    return f"{text}, bits per byte {status.bits_per_byte_first:.4f} → {status.bits_per_byte:.4f}"
 
 
 def _reached(by_kind: dict[str, list[dict[str, Any]]]) -> int:

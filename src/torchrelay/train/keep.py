@@ -20,6 +20,7 @@ from torchrelay.checkpoint.state import (
 from torchrelay.checkpoint.storage import dtype_of
 from torchrelay.core.errors import CheckpointError, StoreError
 from torchrelay.core.record import CheckpointRecord, ResumeRecord
+from torchrelay.data.position import DataPosition, check_position
 from torchrelay.observe.journal import Sink
 from torchrelay.train.optimizer import RECIPE_KEYS
 from torchrelay.train.random_state import capture_random_state, restore_random_state
@@ -69,6 +70,7 @@ class Keeper:
         for commit, reason in loaded.quarantined:
             self._record(commit.step, "quarantined", commit.checkpoint, commit.num_bytes, 0.0, reason)
         manifest = loaded.manifest
+        _check_position(manifest, self.session)
         restore_groups(self.session.optimizer, manifest.optimizer_groups, keep=RECIPE_KEYS)
         rank = self.session.world.rank
         if manifest.origin.world == self.session.world.size:
@@ -144,6 +146,18 @@ class Keeper:
                 changes=changes,
             )
         )
+
+
+def _check_position(manifest: Manifest, session: Session) -> None:
+    """DataError unless the next slot is the sample that would have come next."""
+    origin, slot = manifest.origin, manifest.progress.samples
+    saved = DataPosition(
+        dataset_version=origin.dataset_version,
+        seed=origin.seed,
+        order_version=origin.order_version,
+        global_slot=slot,
+    )
+    check_position(saved, session.training.position(slot))
 
 
 def _layout_changes(manifest: Manifest, session: Session) -> list[str]:

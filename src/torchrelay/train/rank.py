@@ -106,6 +106,7 @@ def _start_record(session: Session) -> StartRecord:
         accumulation=session.feed.share.rounds,
         parameters=sum(p.numel() for p in session.engine.module.parameters()),
         steps=session.steps,
+        unit="samples" if session.training.facts.vocabulary is None else "tokens",
         dataset_version=session.training.version,
         recipe_hash=session.run.recipe_hash,
         code=code_version(),

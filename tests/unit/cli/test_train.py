@@ -149,7 +149,7 @@ def test_the_summary_says_where_everything_is_and_how_to_train_on(
     launched(monkeypatch, run="t")
     assert run(["train", str(write_recipe(tmp_path, train=length)), "--nproc", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "run t is done: 6 steps, 24 tokens"
+    assert lines[1] == "run t is done: 6 steps, 24 samples"
     assert f"run              file://{store}/runs/t" in lines
     assert f"checkpoints      torchrelay checkpoint list t --store {store}" in lines
     assert f"final model      file://{trained}/final-models/t" in lines

@@ -25,6 +25,7 @@ START = StartRecord(
     accumulation=1,
     parameters=1_240_000,
     steps=100,
+    unit="tokens",
     dataset_version="d" * 64,
     recipe_hash="r" * 64,
     code="0.1",

@@ -17,7 +17,9 @@ from torchrelay.observe.journal import (
     counting_steps,
     open_journal,
     read_journal,
+    read_summary,
 )
+from torchrelay.observe.status import summarise
 from torchrelay.store.base import Entry
 from torchrelay.store.files import FileStore
 from torchrelay.store.open import open_store
@@ -230,3 +232,24 @@ def test_the_thread_writes_segments_without_being_asked(monkeypatch: pytest.Monk
     sink.write(START)
     assert store.stored.wait(timeout=30)
     sink.close()
+
+
+def test_a_summary_reads_all_that_a_status_needs_and_no_more(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    for attempt in (1, 2):
+        sink = open_journal(store, "t", attempt, clock=Ticking())
+        log = open_journal(store, "t", attempt, part=".samples-rank-00000", clock=Ticking())
+        sink.write(START)
+        for step in range(50):
+            sink.write(step_record(step, attempt=attempt))
+            log.write(samples_record(step))
+        sink.write(CHECKPOINT)
+        sink.write(step_record(50, attempt=attempt))
+        sink.close()
+        log.close()
+    whole, summary = list(read_journal(store, "t")), list(read_summary(store, "t", steps=3))
+    assert [r["step"] for r in summary if r["kind"] == "step"] == [48, 49, 50, 48, 49, 50]
+    others = ("start", "checkpoint")
+    assert [r for r in summary if r["kind"] in others] == [r for r in whole if r["kind"] in others]
+    assert {r["kind"] for r in summary} == {"start", "step", "checkpoint"}
+    assert summarise("t", read_summary(store, "t"), now_s=2000.0) == summarise("t", whole, now_s=2000.0)

@@ -89,7 +89,11 @@ def test_first_and_last_validation_and_the_model_are_named() -> None:
         STOP,
         ExportRecord(step=100, where="file://final", bytes=1, attempt=1),
     )
-    assert (found.validation_first, found.validation_last, found.bits_per_byte) == (5.5, 2.5, None)
+    assert (found.validation_first, found.validation_last) == (5.5, 2.5)
+    assert (found.bits_per_byte_first, found.bits_per_byte) == (7.9, None)
+    assert describe_validation(found) == "loss 5.5000 → 2.5000"
+    text = replace(found, bits_per_byte=3.5)
+    assert describe_validation(text) == "loss 5.5000 → 2.5000, bits per byte 7.9000 → 3.5000"
     assert found.model == "file://final"
 
 
