@@ -1,6 +1,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -236,9 +237,10 @@ def test_the_thread_writes_segments_without_being_asked(monkeypatch: pytest.Monk
 
 def test_a_summary_reads_all_that_a_status_needs_and_no_more(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
+    moments = count(1000)
     for attempt in (1, 2):
-        sink = open_journal(store, "t", attempt, clock=Ticking())
-        log = open_journal(store, "t", attempt, part=".samples-rank-00000", clock=Ticking())
+        sink = open_journal(store, "t", attempt, clock=lambda: next(moments))
+        log = open_journal(store, "t", attempt, part=".samples-rank-00000", clock=lambda: next(moments))
         sink.write(START)
         for step in range(50):
             sink.write(step_record(step, attempt=attempt))

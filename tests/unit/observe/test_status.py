@@ -14,7 +14,7 @@ from tests.unit.observe.support import (
     step_record,
 )
 from torchrelay.core.record import ExportRecord, Record
-from torchrelay.observe.status import RunStatus, summarise
+from torchrelay.observe.status import RunStatus, describe_validation, summarise
 
 
 def written(*records: Record, from_s: float = 100.0) -> list[dict[str, Any]]:
