@@ -151,3 +151,13 @@ def test_dropout_and_a_tied_head_are_the_same_on_other_worlds_and_after_a_resume
     tensors = shelf.read_manifest(shelf.usable()[0]).tensors
     assert "model/embed_tokens.weight" in tensors
     assert "model/lm_head.weight" not in tensors
+
+
+def test_in_bf16_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(place: Callable[[str], Relay]) -> None:
+    settings = ["train.precision=bf16", "parallel.engine=fsdp"]
+    whole, cut = place("bf16"), place("bf16-cut")
+    whole.train("train.steps=8", *settings, nproc=2)
+    cut.train("train.steps=5", *settings, nproc=2)
+    cut.train("train.steps=8", *settings, nproc=2)
+    assert cut.losses() == whole.losses()
+    assert cut.newest() == whole.newest()

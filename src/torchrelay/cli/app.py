@@ -38,8 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("interrupted", 130)
     except typer.Exit as stop:
         return stop.exit_code
-    except BrokenPipeError:  # the reader of our output (head) left
-        sys.stderr.close()
+    except SystemExit:  # how click and rich end where the reader of our output (head) left
         return ExitCode.DONE
     except Exception as error:
         if not hasattr(error, "format_message"):  # not a usage error of the command line

@@ -1,12 +1,11 @@
 """`torchrelay train`: check what can be checked without torch, start the ranks, say how it ended."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from torchrelay.core.clock import system_clock
 from torchrelay.core.errors import ExitCode, RecipeError, StoreError
@@ -90,19 +89,22 @@ def _print_failure(outcome: Outcome, cause: ErrorRecord) -> None:
 
 def _print_summary(store: Store, run: str, recipe: Recipe) -> None:
     status = summarise(run, read_summary(store, run), now_s=system_clock())
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"\n[bold green]run {run} is done[/bold green]: {status.step} steps, {status.tokens:,} {status.unit}"
-    )
+    done = typer.style(f"run {run} is done", fg=typer.colors.GREEN, bold=True)
+    typer.echo(f"\n{done}: {status.step} steps, {status.tokens:,} {status.unit}")
+    for label, value in _facts(store, status, recipe):
+        typer.echo(f"{label:<17}{value}")
+
+
+def _facts(store: Store, status: RunStatus, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    option = _store_option(recipe)
     if status.validation_first is not None and status.validation_last is not None:
-        console.print(f"validation       {describe_validation(status)}")
-    console.print(f"run              {escape(store.url)}/{run_prefix(run)}")
-    console.print(f"checkpoints      torchrelay checkpoint list {run}{escape(_store_option(recipe))}")
-    console.print(f"final model      {escape(status.model or 'not written')}")
+        yield "validation", describe_validation(status)
+    yield "run", f"{store.url}/{run_prefix(status.run)}"
+    yield "checkpoints", f"torchrelay checkpoint list {status.run}{option}"
+    yield "final model", status.model or "not written"
     if _writes_text(recipe):
-        option = escape(_store_option(recipe))
-        console.print(f"try it           torchrelay sample {run}{option} --prompt 'def '")
-    console.print(f"train on         the same command with --set {_twice(recipe, status)}")
+        yield "try it", f"torchrelay sample {status.run}{option} --prompt 'def '"
+    yield "train on", f"the same command with --set {_twice(recipe, status)}"
 
 
 def _writes_text(recipe: Recipe) -> bool:

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +65,15 @@ def test_commands_that_must_start_fast_never_import_torch(words: list[str]) -> N
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_leaves_is_no_failure(trained: Path) -> None:
+    words = ["journal", "t", "--store", str(trained)]
+    code = f"import sys\nfrom torchrelay.cli.app import run\nsys.exit(run({words!r}))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")

@@ -1,5 +1,6 @@
 """A run small enough for a unit test: a line is fitted to numbers, in this process, in milliseconds."""
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,21 +23,24 @@ NUM_VALIDATION = 10
 
 
 class Line(nn.Module):
-    """Squared error of a·x + b; NaN for the sample whose x is `bad`."""
+    """Squared error of a·x + b; NaN for the sample whose x is `bad`; noisy if so wished."""
 
-    def __init__(self, bad: float | None) -> None:
+    def __init__(self, bad: float | None, noise: bool) -> None:
         super().__init__()
         self.slope = nn.Linear(1, 1)
         self.bad = bad
+        self.noise = noise
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         x = batch["x"]
+        if self.noise and self.training:
+            x = x + random.random() + np.random.rand() + torch.rand(1)
         losses: torch.Tensor = (self.slope(x) - 2 * x - 1).square().squeeze(1)
         return losses if self.bad is None else losses.masked_fill(x.squeeze(1) == self.bad, float("nan"))
 
 
-def model(bad: float | None = None) -> nn.Module:
-    return Line(bad)
+def model(bad: float | None = None, noise: bool = False) -> nn.Module:
+    return Line(bad, noise)
 
 
 def numbers(split: str, version: str = "1", count: int = NUM_TRAIN) -> Arrays:

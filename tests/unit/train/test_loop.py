@@ -158,10 +158,12 @@ def test_a_request_to_stop_saves_this_very_step_and_exits_75(tmp_path: Path, at:
     assert (stop.step, stop.reason, stop.exit_code) == (last, "asked to stop", 75)
 
 
-def test_a_stopped_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
-    whole, heard, _ = run(tmp_path / "whole")
-    _, first, _ = run(tmp_path / "cut", stop_at=2)
-    course, second, code = run(tmp_path / "cut")
+@pytest.mark.parametrize("noise", [False, True], ids=["quiet", "noisy"])
+def test_a_stopped_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path, noise: bool) -> None:
+    model = {"options": {"noise": noise}}
+    whole, heard, _ = run(tmp_path / "whole", model=model)
+    _, first, _ = run(tmp_path / "cut", stop_at=2, model=model)
+    course, second, code = run(tmp_path / "cut", model=model)
     assert code == ExitCode.DONE
     (resume,) = second.kind("resume")
     assert (resume.step, resume.samples, resume.tokens, resume.saved_world) == (3, 12, 12, 1)
