@@ -99,6 +99,8 @@ class Manifest:
     """By name: `model/<parameter>` and `optimizer/<parameter>/<state>`."""
     optimizer_groups: list[dict[str, Any]]
     """Plain values of the optimizer's parameter groups."""
+    optimizer_values: dict[str, dict[str, Any]]
+    """Plain values of the optimizer's state, by parameter."""
     random_states: list[dict[str, Any]]
     """Random generators of each rank, in JSON."""
     parts: tuple[Part, ...]

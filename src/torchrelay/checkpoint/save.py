@@ -30,6 +30,7 @@ class Snapshot:
     progress: Progress
     origin: Origin
     optimizer_groups: list[dict[str, Any]]
+    optimizer_values: dict[str, dict[str, Any]]
     random_state: dict[str, Any]
 
 
@@ -59,6 +60,7 @@ def save_checkpoint(shelf: Shelf, world: World, snapshot: Snapshot) -> Commit:
             origin=snapshot.origin,
             tensors=writer.tensors,
             optimizer_groups=snapshot.optimizer_groups,
+            optimizer_values=snapshot.optimizer_values,
             random_states=random_states,
             parts=writer.parts,
         )

@@ -11,8 +11,11 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, zeros
 
+from torchrelay.core.errors import CheckpointError
+
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class Optimizer(Protocol):
@@ -41,10 +44,34 @@ def optimizer_state(module: nn.Module, optimizer: Optimizer) -> dict[str, torch.
     }
 
 
+def optimizer_values(module: nn.Module, optimizer: Optimizer) -> dict[str, dict[str, Any]]:
+    """The optimizer's plain values by parameter (a step counter kept as a number).
+
+    CheckpointError for state that is neither tensor nor plain: it could not be given back.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    for name, parameter in module.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, _PLAIN):
+                values.setdefault(name, {})[key] = value
+            elif not isinstance(value, torch.Tensor):
+                raise CheckpointError(
+                    f"the optimizer keeps {key!r} of {name} as {type(value).__name__}, which cannot be saved",
+                    hint="keep tensors, numbers or text in its state",
+                )
+    return values
+
+
+def restore_values(module: nn.Module, optimizer: Optimizer, saved: dict[str, dict[str, Any]]) -> None:
+    """Put the optimizer's plain values back."""
+    for name, parameter in module.named_parameters():
+        if name in saved:
+            optimizer.state.setdefault(parameter, {}).update(saved[name])
+
+
 def group_values(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The plain values of the optimizer's parameter groups (what a schedule-free optimizer keeps there)."""
-    plain = (bool, int, float, str, type(None))
-    return [{k: v for k, v in group.items() if isinstance(v, plain)} for group in optimizer.param_groups]
+    return [{k: v for k, v in group.items() if isinstance(v, _PLAIN)} for group in optimizer.param_groups]
 
 
 def restore_groups(optimizer: Optimizer, saved: list[dict[str, Any]], *, keep: Iterable[str]) -> None:
@@ -74,11 +101,6 @@ def allocate_optimizer_state(
                 optimizer.state.setdefault(parameter, {})[full_name[len(prefix) :]] = tensor
                 targets[full_name] = tensor
     return targets
-
-
-def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole tensor on this rank; a collective for DTensors, so every rank must call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _counter_devices(optimizer: Optimizer) -> dict[torch.Tensor, torch.device]:

@@ -22,7 +22,7 @@ from torchrelay.data.order import ORDER_VERSION, Order
 from torchrelay.data.position import DataPosition
 from torchrelay.data.reading import Reading, check_split_name, make_order, open_reading, order_settings
 from torchrelay.data.shards import ShardSet
-from torchrelay.data.source import Source, load_source, open_source_reading
+from torchrelay.data.source import Arrays, Source, load_source, open_source_reading
 from torchrelay.data.tokenizer import fetch_tokenizer_file
 from torchrelay.recipe.schema import DataSection
 from torchrelay.store.base import Store
@@ -48,7 +48,7 @@ class SplitReader:
     targets_per_sample: int | None
     """Loss terms of every sample where all have equally many; None in the unlabelled documents reading."""
     is_uniform: bool
-    """Whether every sample has equally many tokens and targets."""
+    """Whether every sample has equally many tokens and targets and is cheap to read ahead."""
     bytes_per_token: float | None
     """Bytes of text a token stands for, on average over the split; None for a Python source."""
     files: Mapping[str, bytes]
@@ -135,7 +135,7 @@ def _open_source(section: DataSection, source: Source, split: str, seed: int) ->
         is_endless=split == TRAIN,
         tokens_per_sample=None,
         targets_per_sample=1,
-        is_uniform=True,
+        is_uniform=isinstance(source, Arrays),
         bytes_per_token=None,
         files={},
         order=order,

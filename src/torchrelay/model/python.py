@@ -66,8 +66,9 @@ class PythonTask:
         fault = _find_fault(losses, samples)
         if fault:
             raise ModelError(f"the module of {self.reference} returned {fault}", hint=_CONTRACT)
+        losses = losses.float()  # summed in fp32 whatever the model computes in
         total: torch.Tensor = losses.sum() if losses.dim() else losses * samples
-        return total.float()
+        return total
 
     def blocks(self, module: nn.Module) -> Sequence[nn.Module]:
         """Members with parameters of the first ModuleList or Sequential that has any."""

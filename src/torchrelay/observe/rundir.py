@@ -12,6 +12,8 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from torchrelay.core.errors import AlreadyExistsError, NotFoundError, RecipeError, StoreError
@@ -45,6 +47,12 @@ class AttemptRecord:
     pid: int
     started_s: float
     world: int
+    process: str
+    """Boot of the machine and start of the process, so that a recycled number is not taken for it."""
+
+
+_GAP = 16
+"""Ids without a run after which no further one is looked for."""
 
 
 def run_prefix(run: str) -> str:
@@ -72,19 +80,15 @@ def list_runs(store: Store) -> list[str]:
 
 def newest_run(store: Store, name: str) -> str | None:
     """The id of the newest run called `name`, or None."""
-    found = None
-    for run in _ids(name):
-        record = read_run_or_none(store, run)
-        if record is None:
-            break
-        if record.name == name:
-            found = run
-    return found
+    mine = [run for run, record in _known(store, name) if record.name == name]
+    return mine[-1] if mine else None
 
 
 def free_run(store: Store, name: str) -> str:
-    """The first id for `name` that no run has."""
-    return next(run for run in _ids(name) if read_run_or_none(store, run) is None)
+    """The id of a new run called `name`: its name, or the number after the newest."""
+    known = [run for run, _ in _known(store, name)]
+    ids = list(islice(_ids(name), len(known) + 2 * _GAP))
+    return ids[ids.index(known[-1]) + 1] if known else ids[0]
 
 
 def read_run_or_none(store: Store, run: str) -> RunRecord | None:
@@ -123,7 +127,12 @@ def claim_attempt(store: Store, run: str, *, world: int, now_s: float) -> Attemp
     _refuse_if_alive(attempts, run)
     number = attempts[-1].attempt + 1 if attempts else 1
     record = AttemptRecord(
-        attempt=number, host=socket.gethostname(), pid=os.getpid(), started_s=now_s, world=world
+        attempt=number,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_s=now_s,
+        world=world,
+        process=_identify(os.getpid()),
     )
     key = f"{run_prefix(run)}/attempts/{number:04d}.json"
     try:
@@ -137,20 +146,38 @@ def _refuse_if_alive(attempts: list[AttemptRecord], run: str) -> None:
     if not attempts or attempts[-1].host != socket.gethostname():
         return
     last = attempts[-1]
-    if last.pid != os.getpid() and _is_rank(last.pid):
+    if last.pid != os.getpid() and _identify(last.pid) == last.process != "":
         raise RecipeError(
             f"run {run!r} is already running here as process {last.pid} (attempt {last.attempt})",
             hint="stop it first (it saves on SIGTERM), or start a new run with --fresh",
         )
 
 
-def _is_rank(pid: int) -> bool:
-    # A recycled process id must not block a run, so look at what the process is.
+def newest_attempt(store: Store, run: str) -> int:
+    """Number of the newest attempt; 0 when there was none."""
+    keys = [entry.key for entry in store.list(f"{run_prefix(run)}/attempts")]
+    return int(keys[-1].rsplit("/", 1)[1].removesuffix(".json")) if keys else 0
+
+
+def _identify(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return b"torchrelay" in file.read()
+        status = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return False
+        return ""
+    return f"{boot}/{status.rsplit(')', 1)[1].split()[19]}"
+
+
+def _known(store: Store, name: str) -> Iterator[tuple[str, RunRecord]]:
+    """Runs among the ids of `name`, in their order. Runs that were deleted leave gaps."""
+    missing = 0
+    for run in _ids(name):
+        record = read_run_or_none(store, run)
+        missing = missing + 1 if record is None else 0
+        if record is not None:
+            yield run, record
+        if missing == _GAP:
+            return
 
 
 def _ids(name: str) -> Iterator[str]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from torchrelay.core.errors import ModelError
 from torchrelay.parallel.world import World
 
 Tensors = Mapping[str, torch.Tensor]
@@ -72,6 +74,20 @@ class Engine(Protocol):
         """
 
 
+def require_trainable(module: nn.Module) -> None:
+    """ModelError when there is nothing to train."""
+    if not any(p.requires_grad for p in module.parameters()):
+        raise ModelError("the model has no parameter to train")
+
+
+def share_buffers(module: nn.Module) -> None:
+    """Give every rank rank 0's saved buffers (running statistics). A collective of the default group."""
+    persistent = module.state_dict(keep_vars=True)
+    for name, buffer in module.named_buffers():
+        if name in persistent:
+            dist.broadcast(buffer, src=0)
+
+
 def run_units(
     units: Sequence[Unit],
     loss_of: Callable[[Tensors], torch.Tensor],
@@ -109,9 +125,9 @@ def seed_torch(seed: int, device: torch.device) -> None:
 
 
 def to_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """The tensors on the device; on the CPU, as they are."""
+    """The tensors on the device, in a dictionary of the model's own; on the CPU, the same tensors."""
     if device.type == "cpu":
-        return tensors
+        return dict(tensors)
     return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
 
 

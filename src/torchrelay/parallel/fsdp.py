@@ -11,13 +11,13 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from torchrelay.core.errors import ModelError
 from torchrelay.model.task import Task
 from torchrelay.parallel.engine import (
     Placement,
     Tensors,
     Unit,
     local_gradients,
+    require_trainable,
     run_units,
     squared_norm,
     to_device,
@@ -90,8 +90,7 @@ def build_mesh(placement: Placement) -> DeviceMesh:
 
 
 def _apply_sharding(module: nn.Module, blocks: Sequence[nn.Module], placement: Placement) -> None:
-    if not any(p.requires_grad for p in module.parameters()):
-        raise ModelError("the model has no parameter to train")
+    require_trainable(module)
     policy = MixedPrecisionPolicy()
     if placement.bf16:
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

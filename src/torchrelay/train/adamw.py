@@ -40,6 +40,8 @@ class FusedAdamW:
                 parameter.grad = None
 
     def _update(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
+        if len(parameters) < len(group["params"]):
+            self._part_counters(group["params"])
         states = [self.state.get(p) or self._begin(p) for p in parameters]
         steps = [state["step"] for state in states]
         # Parameters begun together share one counter; resumed ones have their own.
@@ -60,6 +62,12 @@ class FusedAdamW:
             amsgrad=False,
             maximize=False,
         )
+
+    def _part_counters(self, parameters: list[nn.Parameter]) -> None:
+        """Parameters that sit this step out stop sharing their counter with those that do not."""
+        for parameter in parameters:
+            if parameter.grad is None and parameter in self.state:
+                self.state[parameter]["step"] = self.state[parameter]["step"].clone()
 
     def _begin(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         counter = next((s["step"] for s in self.state.values() if not s["step"].any()), None)

@@ -52,8 +52,11 @@ class Feed:
             Unit(batch.tensors, weight, unit_seed(self.seed, step, self.share.first + index))
             for index, batch in enumerate(batches)
         ]
-        idle = Unit(batches[0].tensors, 0.0, units[0].seed)
-        return units + [idle] * (self.share.rounds - len(units)), targets
+        for _ in range(self.share.rounds - len(units)):
+            # Cloned: a model may change the batch it is given.
+            idle = {name: tensor.clone() for name, tensor in batches[0].tensors.items()}
+            units.append(Unit(idle, 0.0, units[0].seed))
+        return units, targets
 
     def stream(self, first_step: int, last_step: int) -> Generator[list[MicroBatch]]:
         """Micro-batches of this rank in the steps first…last; close it to end the reading thread.

@@ -15,13 +15,17 @@ from torchrelay.checkpoint.state import (
     group_values,
     model_state,
     optimizer_state,
+    optimizer_values,
     restore_groups,
+    restore_values,
 )
 from torchrelay.checkpoint.storage import dtype_of
-from torchrelay.core.errors import CheckpointError, StoreError
+from torchrelay.core.errors import CheckpointError, RankLostError, StoreError
 from torchrelay.core.record import CheckpointRecord, ResumeRecord
 from torchrelay.data.position import DataPosition, check_position
 from torchrelay.observe.journal import Sink
+from torchrelay.observe.rundir import newest_attempt
+from torchrelay.parallel.engine import share_buffers
 from torchrelay.train.optimizer import RECIPE_KEYS
 from torchrelay.train.random_state import capture_random_state, restore_random_state
 from torchrelay.train.session import Session
@@ -40,7 +44,9 @@ class Keeper:
         """Save once for this step; a failure is recorded, and raised when the recipe says stop."""
         if progress.step == self.saved_step:
             return
+        self._require_newest()
         begun = time.perf_counter()
+        share_buffers(self.session.engine.module)
         try:
             commit = save_checkpoint(self.session.shelf, self.session.world, self._snapshot(progress))
         except CheckpointError as error:
@@ -51,6 +57,16 @@ class Keeper:
         self.saved_step = progress.step
         self._record_commit(commit, time.perf_counter() - begun)
         self._prune()
+
+    def _require_newest(self) -> None:
+        """Two attempts must not save into one run: the older one ends."""
+        session = self.session
+        newest = session.world.lead(lambda: newest_attempt(session.store, session.run.run))
+        if newest > session.attempt:
+            raise RankLostError(
+                f"attempt {newest} of run {session.run.run!r} has begun; this is attempt {session.attempt}",
+                hint="one of the two must go; this one saves no more",
+            )
 
     def require_saved(self, progress: Progress) -> None:
         """CheckpointError unless this step is committed; for the moments when training ends."""
@@ -71,6 +87,7 @@ class Keeper:
             self._record(commit.step, "quarantined", commit.checkpoint, commit.num_bytes, 0.0, reason)
         manifest = loaded.manifest
         _check_position(manifest, self.session)
+        restore_values(self.session.engine.module, self.session.optimizer, manifest.optimizer_values)
         restore_groups(self.session.optimizer, manifest.optimizer_groups, keep=RECIPE_KEYS)
         rank = self.session.world.rank
         if manifest.origin.world == self.session.world.size:
@@ -86,6 +103,7 @@ class Keeper:
             progress=progress,
             origin=self.session.origin(),
             optimizer_groups=group_values(optimizer),
+            optimizer_values=optimizer_values(module, optimizer),
             random_state=capture_random_state(),
         )
 

@@ -13,8 +13,8 @@ from torchrelay.checkpoint.manifest import Progress
 from torchrelay.core.errors import ExitCode, NumericsError
 from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
 from torchrelay.data.batch import MicroBatch
-from torchrelay.observe.journal import Sink
-from torchrelay.parallel.world import World
+from torchrelay.observe.journal import Sink, read_summary
+from torchrelay.parallel.engine import Unit, share_buffers
 from torchrelay.train.agreement import Vote, count_votes
 from torchrelay.train.cadence import is_due
 from torchrelay.train.evaluate import measure
@@ -47,20 +47,26 @@ def train(course: Course, progress: Progress) -> ExitCode:
     with closing(session.feed.stream(progress.step + 1, session.steps)) as batches:
         while progress.step < session.steps:
             progress, votes = run_step(course, progress, batches)
-            if progress.step == session.steps:
-                break
-            if votes.validate:
-                validate(course, progress)
-            if votes.save or votes.stop:
-                _save(course, progress)
-            if votes.stop:
-                course.keeper.require_saved(progress)
+            if progress.step < session.steps and not _go_on(course, progress, votes):
                 return _stop(course, progress, "asked to stop", ExitCode.CHECKPOINTED)
     if course.keeper.saved_step < progress.step:
-        validate(course, progress)
         _save(course, progress)
     course.keeper.require_saved(progress)
+    if not _is_validated(session):
+        validate(course, progress)
     return _stop(course, progress, "finished", ExitCode.DONE)
+
+
+def _go_on(course: Course, progress: Progress, votes: Vote) -> bool:
+    """What is due after a step; False when all agreed to stop. Saving comes first: a stop has a deadline."""
+    if votes.save or votes.stop:
+        _save(course, progress)
+    if votes.stop:
+        course.keeper.require_saved(progress)
+        return False
+    if votes.validate:
+        validate(course, progress)
+    return True
 
 
 def run_step(
@@ -78,8 +84,7 @@ def run_step(
     votes = count_votes(session.world, _vote(course, step, loss_sum, own))
     loss, grad_norm = votes.loss_sum / targets, math.sqrt(votes.norm_share)
     if votes.bad_ranks or not math.isfinite(grad_norm):
-        guilty = own if not math.isfinite(loss_sum) or not votes.bad_ranks else []
-        raise _not_finite(session.world, guilty, f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}")
+        raise _not_finite(session, units, own, f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}")
 
     lr = _update(session, step, grad_norm)
     progress = Progress(
@@ -124,13 +129,14 @@ def validate(course: Course, progress: Progress) -> None:
     reader = session.validation
     if reader is None:
         return
+    share_buffers(session.engine.module)
     wanted = session.recipe.train.validation_samples
     measured = measure(
         session.engine,
         session.world,
         reader,
         samples=reader.num_samples if wanted == "all" else min(wanted, reader.num_samples),
-        batch=max(1, session.feed.global_batch // session.world.size),
+        batch=session.feed.micro_batch,
     )
     per_byte = reader.bytes_per_token
     course.sink.write(
@@ -172,20 +178,36 @@ def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> 
     )
 
 
-def _not_finite(world: World, guilty: list[MicroBatch], what: str) -> NumericsError:
-    """Name the samples: those of the ranks whose loss is bad, or all when only the gradients are."""
-    ids = [sample for batch in guilty for sample in batch.sample_ids.tolist()]
-    everyone = sorted({sample for of_rank in world.collect(ids) for sample in of_rank})
+def _is_validated(session: Session) -> bool:
+    """Whether the last step is validated already: a run may have died between its save and that."""
+
+    def look() -> bool:
+        records = read_summary(session.store, session.run.run)
+        return any(r["kind"] == "validation" and r["step"] == session.steps for r in records)
+
+    return session.world.lead(look)
+
+
+def _not_finite(session: Session, units: list[Unit], own: list[MicroBatch], what: str) -> NumericsError:
+    """Name the samples: of the micro-batches whose loss is bad, or all when only the gradients are.
+
+    Every rank runs all its units once more, without gradients, to find out which.
+    """
+    losses = [float(session.engine.loss(unit.tensors)) for unit in units]
+    bad = [batch for batch, loss in zip(own, losses, strict=False) if not math.isfinite(loss)]
+    found = session.world.collect([sample for batch in bad for sample in batch.sample_ids.tolist()])
+    if not any(found):
+        found = session.world.collect([sample for batch in own for sample in batch.sample_ids.tolist()])
+    ids = sorted({sample for of_rank in found for sample in of_rank})
     return NumericsError(
-        f"{what}; the update was not applied. Samples: {_shorten(everyone)}",
-        hint="lower train.optimizer.lr, lengthen the warm-up, or look at these samples "
-        "(torchrelay data order shows where they lie)",
+        f"{what}; the update was not applied. Samples: {_shorten(ids)}",
+        hint="look at these samples; or lower train.optimizer.lr, or lengthen train.schedule.warmup",
     )
 
 
 def _shorten(ids: list[int]) -> str:
-    shown = ", ".join(map(str, ids[:32]))
-    return shown if len(ids) <= 32 else f"{shown}, … ({len(ids)} in all)"
+    shown = ", ".join(map(str, ids[:64]))
+    return shown if len(ids) <= 64 else f"{shown}, … ({len(ids)} in all)"
 
 
 def _sample_record(session: Session, step: int, own: list[MicroBatch]) -> SamplesRecord:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torchrelay.checkpoint.manifest import Origin
 from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.core.clock import system_clock
-from torchrelay.core.errors import ModelError, RecipeError
+from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import load_plugin
 from torchrelay.data.loader import SplitReader, open_split, open_validation
 from torchrelay.data.order import ORDER_VERSION
@@ -176,6 +176,4 @@ def _build_engine(recipe: Recipe, world: World, task: Task, degrees: Degrees) ->
         seed=recipe.run.seed,
     )
     engine: Engine = load_plugin("engine", degrees.engine)(task, placement)
-    if not any(p.requires_grad for p in engine.module.parameters()):
-        raise ModelError("the model has no parameter to train")
     return engine

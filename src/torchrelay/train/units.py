@@ -57,9 +57,12 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def share_units(num_units: int, *, rank: int, num_processes: int) -> Share:
-    """Neighbouring units for one rank; counts differ by at most one."""
-    first = rank * num_units // num_processes
-    end = (rank + 1) * num_units // num_processes
+    """Neighbouring units for one rank; counts differ by at most one, and rank 0 never has fewer.
+
+    (Rank 0's running statistics are the ones that are saved, so it should never run an idle unit.)
+    """
+    first = -(-rank * num_units // num_processes)
+    end = -(-(rank + 1) * num_units // num_processes)
     return Share(first, end - first, math.ceil(num_units / num_processes))
 
 
