@@ -29,6 +29,7 @@ from torchrelay.core.errors import (
     StoreError,
 )
 from torchrelay.store.base import Store
+from torchrelay.store.files import sweep_temporaries
 
 _READ_BYTES = 16 * 2**20
 
@@ -147,6 +148,12 @@ class Shelf:
         except DamagedError as error:
             return [error.message]
         return [finding for part in manifest.parts for finding in self._verify_part(manifest, part)]
+
+    def sweep(self) -> None:
+        """Remove half-written files of killed attempts. Only while no attempt of the run is saving."""
+        folder = self.store.local_path(self.prefix)
+        if folder is not None:
+            sweep_temporaries(folder)
 
     def discard(self, checkpoint: str) -> None:
         """Delete an attempt that is not committed (any more)."""

@@ -148,8 +148,6 @@ class ChunkReader(StorageReader):
         self._store = store
         self._folder = folder
         self._tensors = tensors
-        self.num_bytes = 0
-        """Bytes read by this rank."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """DCP's description of the manifest's tensors."""
@@ -193,7 +191,6 @@ class ChunkReader(StorageReader):
             data = bytearray(self._store.get(where, start=chunk.start, length=chunk.num_bytes))
         except NotFoundError as error:
             raise DamagedError(f"{chunk.file} is missing") from error
-        self.num_bytes += len(data)
         if len(data) != chunk.num_bytes:
             raise DamagedError(
                 f"{chunk.file} ends early: {name} needs bytes up to {chunk.start + chunk.num_bytes}"

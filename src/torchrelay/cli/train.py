@@ -1,5 +1,8 @@
 """`torchrelay train`: check what can be checked without torch, start the ranks, say how it ended."""
 
+import os
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +15,7 @@ from torchrelay.core.errors import ExitCode, RecipeError, StoreError
 from torchrelay.core.record import ErrorRecord
 from torchrelay.data.dataset import open_dataset
 from torchrelay.launch.device import count_gpus
-from torchrelay.launch.local import Outcome, run_local
+from torchrelay.launch.local import Outcome, Wishes, run_local
 from torchrelay.observe.journal import open_journal, read_summary
 from torchrelay.observe.rundir import run_prefix
 from torchrelay.observe.status import RunStatus, describe_validation, summarise
@@ -21,6 +24,17 @@ from torchrelay.recipe.load import load_recipe
 from torchrelay.recipe.schema import Recipe
 from torchrelay.store.base import Store
 from torchrelay.store.open import check_writable, open_store
+
+_KILLED = ErrorRecord(
+    attempt=0,
+    rank=0,
+    host=socket.gethostname(),
+    error="KeyboardInterrupt",
+    message="ended without saving, as asked twice",
+    hint="",
+    exit_code=ExitCode.RETRYABLE,
+    traceback="",
+)
 
 
 def command(
@@ -36,13 +50,16 @@ def command(
     loaded = load_recipe(recipe, settings)
     num_processes = _choose_processes(nproc)
     choose_degrees(loaded.parallel, num_processes)
-    check_writable(loaded.run.store, "runs")
-    opened = open_store(loaded.run.store)
     if loaded.data.dataset is not None:  # found here in a moment, by the ranks only after torch is loaded
         open_dataset(open_store(loaded.data.store or loaded.run.store), loaded.data.dataset)
+    check_writable(loaded.run.store, run_prefix(loaded.run.name))
+    opened = open_store(loaded.run.store)
     arguments = [recipe, *(word for s in settings for word in ("--set", s)), *(["--fresh"] if fresh else [])]
-    outcome = run_local(arguments, num_processes=num_processes, log_folder=_log_folder(loaded, opened))
-    if outcome.cause is not None:
+    wishes = Wishes(keep_logs=lambda run: _log_folder(opened, run), tell_request=_tell_request)
+    outcome = run_local(arguments, num_processes=num_processes, wishes=wishes)
+    if outcome.was_killed:
+        _print_killed(opened, outcome)
+    elif outcome.cause is not None:
         _tell_journal(opened, outcome)
         _print_failure(outcome, outcome.cause)
     elif outcome.exit_code == ExitCode.DONE and outcome.run is not None:
@@ -61,16 +78,35 @@ def _choose_processes(nproc: int | None) -> int:
     return nproc
 
 
-def _log_folder(recipe: Recipe, store: Store) -> Path | None:
+def _log_folder(store: Store, run: str) -> Path | None:
     """Beside the run where its store is a folder; one folder a start."""
-    root = store.local_path(f"{run_prefix(recipe.run.name)}/logs")
-    return None if root is None else root / f"{system_clock():.0f}"
+    root = store.local_path(f"{run_prefix(run)}/logs")
+    return None if root is None else root / f"{system_clock():.3f}"
+
+
+def _tell_request(number: int) -> None:
+    text = "stopping after this step, then saving; a second request ends at once" if number == 1 else "ending"
+    os.write(2, f"\n{text}\n".encode())  # in a signal handler: nothing that could be in the middle of a print
+
+
+def _print_killed(store: Store, outcome: Outcome) -> None:
+    """After a second request to stop: what is safe."""
+    if sys.stdout.isatty():
+        typer.echo("\x1b[?25h", nl=False)  # the killed progress bar had hidden the cursor
+    status = None
+    if outcome.run is not None:
+        _tell_journal(store, replace(outcome, cause=_KILLED))
+        status = summarise(outcome.run, read_summary(store, outcome.run), now_s=system_clock())
+    step = "none" if status is None or status.checkpoint_step is None else f"step {status.checkpoint_step}"
+    typer.echo(f"ended without saving, as asked twice; newest checkpoint: {step}", err=True)
 
 
 def _tell_journal(store: Store, outcome: Outcome) -> None:
     """Ranks that were killed cannot tell the journal; the launcher does it for them."""
     if outcome.run is None or outcome.cause is None:
         return
+    if outcome.cause.rank == 0 and outcome.cause.error not in ("RankLostError", "KeyboardInterrupt"):
+        return  # rank 0 wrote it itself
     with suppress(StoreError, OSError):  # what failed must still be printed
         journal = open_journal(store, outcome.run, outcome.attempt, part=".launcher")
         journal.write(replace(outcome.cause, attempt=outcome.attempt))

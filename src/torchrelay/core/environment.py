@@ -56,7 +56,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> RankEnvironme
             listen_fd=_optional_int(variables.get(LISTEN_FD)),
             error_folder=variables.get(ERROR_FOLDER),
             log_folder=variables.get(LOG_FOLDER),
-            parent_pid=_optional_int(variables.get(PARENT_PID)),
+            parent_pid=_parent_pid(variables),
         )
     except ValueError as error:
         raise RecipeError(f"RANK, WORLD_SIZE, LOCAL_RANK and MASTER_PORT must be numbers: {error}") from error
@@ -65,6 +65,13 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> RankEnvironme
     if environment.alone and environment.world > 1:
         raise RecipeError(f"WORLD_SIZE={environment.world}, but RANK or MASTER_ADDR is missing")
     return environment
+
+
+def _parent_pid(variables: Mapping[str, str]) -> int | None:
+    if PARENT_PID in variables:
+        return int(variables[PARENT_PID])
+    # torchrun's agent does not say who it is; its ranks would outlive it.
+    return os.getppid() if "TORCHELASTIC_RUN_ID" in variables else None
 
 
 def _optional_int(text: str | None) -> int | None:

@@ -164,10 +164,15 @@ def _open_tokens(section: DataSection, dataset: Dataset, split: str, seed: int) 
         targets_per_sample=_count_targets(section, manifest),
         is_uniform=is_packed,
         bytes_per_token=totals.text_bytes / totals.tokens,
-        files={"tokenizer.json": fetch_tokenizer_file(dataset.store, manifest)},
+        files={_tokenizer_file(manifest): fetch_tokenizer_file(dataset.store, manifest)},
         order=order,
         reading=open_reading(section, manifest, shards),
     )
+
+
+def _tokenizer_file(manifest: Manifest) -> str:
+    """`tokenizer.json` is what other libraries read; our own kinds go by another name."""
+    return "tokenizer.json" if manifest.tokenizer.kind == "file" else "torchrelay_tokenizer.json"
 
 
 def _count_targets(section: DataSection, manifest: Manifest) -> int | None:

@@ -3,9 +3,7 @@
 `global_slot` is set from the committed step. What a loader has read ahead is not in it.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from torchrelay.core.errors import DataError
 
@@ -20,22 +18,6 @@ class DataPosition:
     """`order.ORDER_VERSION` of the code that trained."""
     global_slot: int
     """Samples consumed since the start of the run."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
-        return asdict(self)
-
-
-def parse_position(tree: Mapping[str, Any]) -> DataPosition:
-    """The record that `to_dict` wrote; DataError when it is not one."""
-    kinds = {"dataset_version": str, "seed": int, "order_version": int, "global_slot": int}
-    wrong = [name for name, kind in kinds.items() if type(tree.get(name)) is not kind]
-    if wrong or set(tree) != set(kinds) or tree["global_slot"] < 0:
-        raise DataError(
-            f"{dict(tree)!r} is not a position in data"
-            + (f": {', '.join(wrong)} missing or of the wrong type" if wrong else "")
-        )
-    return DataPosition(**tree)
 
 
 def check_position(saved: DataPosition, live: DataPosition) -> None:

@@ -6,14 +6,15 @@ first thing); when a rank dies, the others get `GRACE_S` to end by themselves an
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,8 @@ class Outcome:
     exit_code: int
     cause: ErrorRecord | None
     """The first failure, or None."""
+    was_killed: bool
+    """Whether a second request to stop killed the ranks."""
     run: str | None
     attempt: int
     log: Path | None
@@ -58,6 +61,7 @@ class _Ranks:
             code = process.poll()
             if code is not None:
                 del self.running[rank]
+                _end_group(process.pid)
                 self.ended.append(Ended(rank=rank, code=code, at_s=time.time()))
                 if code not in (0, 75) and self.first_failure_s is None:
                     self.first_failure_s = time.monotonic()
@@ -72,23 +76,40 @@ class _Ranks:
         self.signal(signal.SIGKILL)
         for rank, process in self.running.items():
             self.killed[rank] = process.wait()
+            _end_group(process.pid)
         self.running.clear()
 
 
-def run_local(arguments: Sequence[str], *, num_processes: int, log_folder: Path | None) -> Outcome:
+def _end_group(rank_pid: int) -> None:
+    """End what a rank that is gone had started itself; every rank leads a group of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(rank_pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the caller of `run_local` wants done on the way."""
+
+    keep_logs: Callable[[str], Path | None]
+    """Where the logs of the run with this id are to lie in the end; None leaves them where they are."""
+    tell_request: Callable[[int], None]
+    """Called with 1 at the first request to stop, 2 at the second. In a signal handler."""
+
+
+def run_local(arguments: Sequence[str], *, num_processes: int, wishes: Wishes) -> Outcome:
     """Run `python -m torchrelay.train <arguments>` as `num_processes` ranks until all have ended.
 
     SIGINT and SIGTERM are passed on once (the ranks save and exit 75); a second one kills.
-    `log_folder` receives `rank-<n>.log`; None puts the logs into a folder below the temporary one.
+    Every rank writes `rank-<n>.log` into a temporary folder, which is moved once the run is known:
+    an attempt that failed before leaves nothing in the store.
     """
     with ExitStack() as stack:
         errors = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchrelay-")))
-        logs = log_folder or Path(tempfile.mkdtemp(prefix="torchrelay-logs-"))
-        logs.mkdir(parents=True, exist_ok=True)
+        logs = Path(tempfile.mkdtemp(prefix="torchrelay-logs-"))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         ranks = _Ranks()
         stack.callback(ranks.kill)
-        stack.enter_context(_passing_signals(ranks))
+        stack.enter_context(_passing_signals(ranks, wishes.tell_request))
         for rank in range(num_processes):
             environment = _environment(rank, num_processes, listener, errors, logs)
             log = stack.enter_context((logs / f"rank-{rank:05d}.log").open("ab"))
@@ -98,7 +119,20 @@ def run_local(arguments: Sequence[str], *, num_processes: int, log_folder: Path 
         if ranks.interrupts:  # asked to stop while they were being started
             ranks.signal(signal.SIGTERM)
         _watch(ranks)
-        return _outcome(ranks, errors, logs)
+        return _outcome(ranks, errors, _move_logs(logs, errors, wishes))
+
+
+def _move_logs(logs: Path, errors: Path, wishes: Wishes) -> Path:
+    """Put the logs where they are to lie; where that cannot be written, they stay."""
+    announced = read_announced(errors)
+    target = wishes.keep_logs(announced[0]) if announced else None
+    if target is None:
+        return logs
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.move(logs, target))
+    except OSError:
+        return logs
 
 
 def _watch(ranks: _Ranks) -> None:
@@ -135,7 +169,7 @@ def _environment(
     address, port = listener.getsockname()
     environment = dict(os.environ)
     # Without this every rank would start one thread per core.
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_processes)))
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // num_processes)))
     environment |= {
         "RANK": str(rank),
         "WORLD_SIZE": str(num_processes),
@@ -154,9 +188,10 @@ def _environment(
 
 
 @contextmanager
-def _passing_signals(ranks: _Ranks) -> Iterator[None]:
+def _passing_signals(ranks: _Ranks, tell_request: Callable[[int], None]) -> Iterator[None]:
     def pass_on(number: int, frame: FrameType | None) -> None:
         ranks.interrupts += 1
+        tell_request(ranks.interrupts)
         ranks.signal(signal.SIGTERM)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -188,6 +223,7 @@ def _outcome(ranks: _Ranks, errors: Path, logs: Path) -> Outcome:
     return Outcome(
         exit_code=exit_code,
         cause=cause,
+        was_killed=ranks.interrupts > 1 and bool(ranks.killed),
         run=run,
         attempt=attempt,
         log=logs / f"rank-{cause.rank:05d}.log" if cause else None,

@@ -43,7 +43,6 @@ class ConsoleSink:
         self._tokens_before = 0
         self._rate = 0.0
         self._loss = 0.0
-        self.validations: list[ValidationRecord] = []
 
     def write(self, record: Record) -> None:
         """Show what is worth showing of a record; nothing any more once nobody reads the output."""
@@ -138,7 +137,6 @@ class ConsoleSink:
         self._bar.refresh()
 
     def _validation(self, record: ValidationRecord) -> None:
-        self.validations.append(record)
         per_byte = "" if record.bits_per_byte is None else f"  {record.bits_per_byte:.4f} bits per byte"
         self._print(
             f"step {record.step}  validation loss {record.loss:.4f}{per_byte}  "
@@ -163,7 +161,9 @@ class ConsoleSink:
     def _stop(self, record: StopRecord) -> None:
         self.close()
         if record.reason != "finished":
-            self._print(f"stopped at step {record.step} as asked; the same command goes on from here")
+            self._print(
+                f"stopped at step {record.step} as asked; start it again (without --fresh) to go on from here"
+            )
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torchrelay.core.errors import DeadlineError, ExitCode, RankLostError, RelayError
+from torchrelay.core.errors import DeadlineError, ExitCode, RankLostError, RelayError, StoreError
 from torchrelay.core.record import ErrorRecord
 from torchrelay.observe.journal import Sink
 
@@ -36,6 +36,8 @@ def record_failure(sink: Sink, *, rank: int, attempt: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, StoreError):  # it could be used at the start, so it may be back later
+            error.exit_code = ExitCode.RETRYABLE
         sink.write(describe(error, rank=rank, attempt=attempt))
         raise
 

@@ -22,6 +22,8 @@ from torchrelay.store.base import Store
 
 SEGMENT_S = 5.0
 """Seconds between segments in an object store."""
+FLUSH_S = 5.0
+"""Longest time that training waits for a segment."""
 BATCH_S = 0.05
 """Longest time that a step record waits in memory for others to be written with."""
 _BATCHED = ("step", "samples")
@@ -101,8 +103,7 @@ class SegmentJournal:
         self._lines: list[bytes] = []
         self._segment = 0
         self._lock = threading.Lock()
-        self._turn = threading.Lock()
-        self._closing = threading.Event()
+        self._closing, self._wake, self._written = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -113,19 +114,24 @@ class SegmentJournal:
             self._lines.append(line)
 
     def flush(self) -> None:
-        """See `Sink.flush`; one segment."""
-        with self._turn:
-            self._put()
+        """See `Sink.flush`; waits for the thread at most `FLUSH_S`, for the others wait for this rank."""
+        self._written.clear()
+        self._wake.set()
+        self._written.wait(FLUSH_S)
 
     def close(self) -> None:
         """Write what is left and end the thread."""
         self._closing.set()
+        self._wake.set()
         self._thread.join(timeout=60)
-        self.flush()
 
     def _run(self) -> None:
-        while not self._closing.wait(SEGMENT_S):
-            self.flush()
+        while not self._closing.is_set():
+            self._wake.wait(SEGMENT_S)
+            self._wake.clear()
+            self._put()
+            self._written.set()
+        self._put()
 
     def _put(self) -> None:
         with self._lock:

@@ -4,9 +4,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchrelay.core.errors import RecipeError
+from torchrelay.core.plugins import nearest
 from torchrelay.recipe.horizon import parse_horizon, parse_tokens
 from torchrelay.recipe.model_schema import DecoderSection, ModelSection
-from torchrelay.recipe.schema import DataSection, ParallelSection, Recipe, TrainSection
+from torchrelay.recipe.schema import (
+    DataSection,
+    OptimizerSection,
+    ParallelSection,
+    Recipe,
+    RunSection,
+    TrainSection,
+)
+
+OPTIMIZERS = ("adamw", "sgd", "lion")
+"""Names of the optimizers that need no module."""
 
 
 class Problem(NamedTuple):
@@ -28,11 +39,28 @@ class Degrees(NamedTuple):
 def find_problems(recipe: Recipe) -> list[Problem]:
     """Every impossible combination in the recipe, in its order."""
     return [
+        *_run_problems(recipe.run),
         *_model_problems(recipe.model),
         *_data_problems(recipe.data),
         *_train_problems(recipe.train, recipe.data),
+        *_optimizer_problems(recipe.train.optimizer),
         *_parallel_problems(recipe.parallel),
     ]
+
+
+def _run_problems(run: RunSection) -> Iterator[Problem]:
+    if run.store.startswith("memory://"):
+        yield Problem("run.store", f"{run.store} ends with each process", "use a folder or s3://")
+
+
+def _optimizer_problems(optimizer: OptimizerSection) -> Iterator[Problem]:
+    if ":" not in optimizer.name and optimizer.name not in OPTIMIZERS:
+        close = nearest(optimizer.name, list(OPTIMIZERS))
+        yield Problem(
+            "train.optimizer.name",
+            f"there is no optimizer {optimizer.name!r}{close}",
+            f"use {', '.join(OPTIMIZERS)}, or package.module:Class",
+        )
 
 
 def choose_degrees(parallel: ParallelSection, num_processes: int) -> Degrees:

@@ -140,8 +140,9 @@ def _told(path: Path) -> Iterator[None]:
 
 def _create_with_folders(path: Path, tries: int = 5) -> int:
     for _ in range(tries - 1):
-        # Another process may delete the folder in between because its last object went.
-        with suppress(FileNotFoundError):
+        # Another process may delete the folder in between because its last object went; mkdir then
+        # finds it there and, a moment later, not there.
+        with suppress(FileNotFoundError, FileExistsError):
             _make_folder(path.parent)
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     _make_folder(path.parent)
@@ -154,6 +155,12 @@ def _make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
         _fsync_folder(made.parent)
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Remove what killed writers left below a folder that nobody writes to at the moment."""
+    for path in folder.rglob(f"*{TEMPORARY_MARK}*"):
+        path.unlink(missing_ok=True)
 
 
 def _link(temporary: Path, path: Path) -> None:

@@ -24,7 +24,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--fresh", action="store_true", help="start a new run under a new id")
     options = parser.parse_args(arguments)
-    sys.path.insert(0, os.getcwd())  # the recipe's package.module:function are found from here
     environment = None
     try:
         environment = read_environment()

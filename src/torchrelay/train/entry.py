@@ -64,7 +64,9 @@ class EntryFacts:
 @functools.cache
 def code_version() -> str:
     """Torchrelay's version, with the git commit when it runs from a checkout."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[3]
+    if not (folder / ".git").exists():  # installed; a repository around it is somebody else's
+        return torchrelay.__version__
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), "describe", "--always", "--dirty"],

@@ -79,6 +79,9 @@ class Keeper:
 
     def resume(self) -> Progress:
         """Take state from the newest good checkpoint, or begin at step 0. Says which, always."""
+        if self.session.world.leads:
+            with suppress(StoreError, OSError):  # only tidying up
+                self.session.shelf.sweep()
         loaded = load_newest(self.session.shelf, self.session.world, self._targets)
         if loaded is None:
             self._record_resume(Progress(step=0, samples=0, tokens=0), None)

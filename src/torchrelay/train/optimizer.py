@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from torchrelay.core.errors import RecipeError
-from torchrelay.core.plugins import load_object, nearest
+from torchrelay.core.plugins import load_object
 from torchrelay.recipe.schema import OptimizerSection
 from torchrelay.train.adamw import FusedAdamW
 from torchrelay.train.lion import Lion
@@ -36,11 +36,6 @@ def build_optimizer(section: OptimizerSection, module: nn.Module) -> Optimizer:
     name = section.name
     if ":" in name:
         return _own(section, groups)
-    if name not in _BUILDERS:
-        raise RecipeError(
-            f"train.optimizer.name: there is no optimizer {name!r}{nearest(name, list(_BUILDERS))}",
-            hint=f"use {', '.join(_BUILDERS)}, or package.module:Class",
-        )
     try:
         return _BUILDERS[name](section, groups)
     except (TypeError, ValueError, RuntimeError) as error:

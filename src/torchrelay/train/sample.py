@@ -47,7 +47,8 @@ class Written:
 
 def write_sample(store: Store, run: str, request: SampleRequest) -> Written:
     """Continue the prompt with the newest good checkpoint of a run whose model predicts tokens."""
-    recipe = Recipe.model_validate(read_run(store, run).recipe)
+    record = read_run(store, run)
+    recipe = _pinned(Recipe.model_validate(record.recipe), record.dataset_version)
     if recipe.data.dataset is None or not hasattr(_task_of(recipe, store), "logits"):
         raise ModelError(f"run {run!r} does not train a model that writes text")
     shelf = Shelf(store, run)
@@ -71,6 +72,15 @@ def write_sample(store: Store, run: str, request: SampleRequest) -> Written:
             stop_token=tokenizer.end_token,
         )
     return Written(text=tokenizer.decode(written), step=usable[0].step, checkpoint=usable[0].checkpoint)
+
+
+def _pinned(recipe: Recipe, version: str) -> Recipe:
+    """The recipe with the version of the dataset that the run trained on, not the newest."""
+    if recipe.data.dataset is None:
+        return recipe
+    name = recipe.data.dataset.split("@")[0]
+    data = recipe.data.model_copy(update={"dataset": f"{name}@{version[:12]}"})
+    return recipe.model_copy(update={"data": data})
 
 
 def _task_of(recipe: Recipe, store: Store) -> Task:

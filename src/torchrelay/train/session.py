@@ -15,7 +15,7 @@ from torchrelay.core.plugins import load_plugin
 from torchrelay.data.loader import SplitReader, open_split, open_validation
 from torchrelay.data.order import ORDER_VERSION
 from torchrelay.model.task import Task
-from torchrelay.observe.rundir import RunRecord
+from torchrelay.observe.rundir import RunRecord, run_prefix
 from torchrelay.parallel.engine import Engine, Placement
 from torchrelay.parallel.world import World
 from torchrelay.recipe.check import Degrees, choose_degrees
@@ -80,7 +80,7 @@ class Session:
 def open_session(recipe: Recipe, world: World, *, fresh: bool) -> Session:
     """Build everything; a collective. Raises before anything is written when the input is bad."""
     store = open_store(recipe.run.store)
-    world.lead(lambda: check_writable(recipe.run.store, "runs"))
+    world.lead(lambda: check_writable(recipe.run.store, run_prefix(recipe.run.name)))
     found = world.lead(lambda: find_run(store, recipe, fresh=fresh))
     training, validation = _open_data(recipe)
     steps = count_steps(recipe, training)

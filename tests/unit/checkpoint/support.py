@@ -48,6 +48,7 @@ def manifest(step: int, folder: str = "a-1-aa", content: bytes = b"weights", **f
         origin=origin(**fields),
         tensors={},
         optimizer_groups=[],
+        optimizer_values={},
         random_states=[],
         parts=(Part("rank-00000.bin", len(content), xxhash.xxh3_128_hexdigest(content)),),
     )
@@ -83,6 +84,7 @@ class Trained:
             progress=Progress(step=step, samples=8 * step, tokens=80 * step),
             origin=origin(),
             optimizer_groups=[{"lr": 0.01}],
+            optimizer_values={},
             random_state={"python": [3, [1, 2], None]},
         )
         return save_checkpoint(shelf, ALONE, snapshot)

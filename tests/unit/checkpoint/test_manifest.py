@@ -33,15 +33,15 @@ tensors = st.builds(
     shape=shapes,
     chunks=st.lists(chunks, max_size=3).map(tuple),
 )
+plain = st.one_of(st.booleans(), counts, st.none(), st.floats(allow_nan=False))
 manifests = st.builds(
     Manifest,
     checkpoint=names,
     progress=st.builds(Progress, step=counts, samples=counts, tokens=counts),
     origin=st.just(origin()),
     tensors=st.dictionaries(names, tensors, max_size=3),
-    optimizer_groups=st.lists(
-        st.dictionaries(names, st.one_of(st.booleans(), counts, st.none(), st.floats(allow_nan=False)))
-    ),
+    optimizer_groups=st.lists(st.dictionaries(names, plain)),
+    optimizer_values=st.dictionaries(names, st.dictionaries(names, plain), max_size=3),
     random_states=st.lists(st.dictionaries(names, st.lists(counts))),
     parts=st.lists(st.builds(Part, name=names, num_bytes=counts, xxh3=names), max_size=3).map(tuple),
 )

@@ -5,12 +5,14 @@ from torch import nn
 from tests.unit.checkpoint.support import Trained
 from torchrelay.checkpoint.state import (
     allocate_optimizer_state,
-    full_tensor,
     group_values,
     model_state,
     optimizer_state,
+    optimizer_values,
     restore_groups,
+    restore_values,
 )
+from torchrelay.core.errors import CheckpointError
 
 
 class Tied(nn.Module):
@@ -94,6 +96,24 @@ def test_plain_values_of_groups_come_back_but_not_what_the_recipe_decides() -> N
     assert "unknown" not in fresh.param_groups[0]
 
 
-def test_a_plain_tensor_is_whole_already() -> None:
-    tensor = torch.ones(2)
-    assert full_tensor(tensor) is tensor
+class Counting:
+    """An optimizer that counts in plain numbers, as many do."""
+
+    def __init__(self, module: nn.Module, value: object) -> None:
+        self.param_groups = [{"params": list(module.parameters())}]
+        self.state = {p: {"step": value, "average": torch.zeros_like(p)} for p in module.parameters()}
+
+
+def test_plain_values_of_the_state_are_given_back() -> None:
+    module = nn.Linear(2, 3)
+    saved = optimizer_values(module, Counting(module, 7))
+    assert saved == {"weight": {"step": 7}, "bias": {"step": 7}}
+    fresh = Counting(module, 0)
+    restore_values(module, fresh, saved)
+    assert [fresh.state[p]["step"] for p in module.parameters()] == [7, 7]
+
+
+def test_state_that_could_not_be_given_back_is_refused() -> None:
+    module = nn.Linear(2, 3)
+    with pytest.raises(CheckpointError, match="keeps 'step' of weight as list"):
+        optimizer_values(module, Counting(module, [1]))

@@ -35,7 +35,12 @@ def write_recipe(folder: Path, **sections: dict[str, Any]) -> Path:
 def launched(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> list[dict[str, Any]]:
     """Replace the launcher by one that only notes what it was asked for."""
     calls: list[dict[str, Any]] = []
-    outcome = Outcome(**({"exit_code": 0, "cause": None, "run": None, "attempt": 1, "log": None} | fields))
+    outcome = Outcome(
+        **(
+            {"exit_code": 0, "cause": None, "was_killed": False, "run": None, "attempt": 1, "log": None}
+            | fields
+        )
+    )
 
     def run_local(arguments: list[str], **rest: Any) -> Outcome:
         calls.append({"arguments": arguments, **rest})
@@ -92,7 +97,7 @@ def test_settings_store_and_fresh_reach_the_ranks(monkeypatch: pytest.MonkeyPatc
     assert run(["train", str(path), *words]) == 0
     expected = [str(path), "--set", "train.steps=9", "--set", f"run.store={other}", "--fresh"]
     assert calls[0]["arguments"] == expected
-    assert calls[0]["log_folder"].parent == other / "runs/t/logs"
+    assert calls[0]["wishes"].keep_logs("t-2").parent == other / "runs/t-2/logs"
 
 
 def test_a_failure_is_the_last_thing_printed_and_is_in_the_journal(

@@ -74,7 +74,7 @@ def test_facts_and_figures_are_those_of_the_split(store: Store, reader: SplitRea
     assert (reader.tokens_per_sample, reader.targets_per_sample) == (16, 16)
     assert reader.bytes_per_token == totals.text_bytes / totals.tokens < 1
     assert reader.num_samples == sum((entry.tokens - 1) // 16 for entry in manifest.splits["train"])
-    assert reader.files == {"tokenizer.json": store.get(tokenizer_key("d", manifest.version))}
+    assert reader.files == {"torchrelay_tokenizer.json": store.get(tokenizer_key("d", manifest.version))}
 
 
 def test_documents_promise_no_number_of_tokens(store: Store, build: Build, stories: list[str]) -> None:

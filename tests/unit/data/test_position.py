@@ -1,35 +1,11 @@
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.position import DataPosition, check_position, parse_position
+from torchrelay.data.position import DataPosition, check_position
 
 HERE = DataPosition(dataset_version="ab" * 32, seed=7, order_version=1, global_slot=1200)
-
-
-@given(seed=st.integers(0, 2**63 - 1), slot=st.integers(0, 10**15))
-def test_a_position_survives_being_written(seed: int, slot: int) -> None:
-    position = DataPosition(dataset_version="v1", seed=seed, order_version=1, global_slot=slot)
-    assert parse_position(position.to_dict()) == position
-
-
-@pytest.mark.parametrize(
-    "change", [{"seed": "7"}, {"global_slot": -1}, {"global_slot": 1.5}, {"rank": 0}, {"seed": True}]
-)
-def test_what_is_no_position_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="is not a position in data"):
-        parse_position(HERE.to_dict() | change)
-
-
-def test_a_missing_value_is_named() -> None:
-    tree = HERE.to_dict()
-    del tree["seed"]
-    with pytest.raises(DataError, match="seed missing"):
-        parse_position(tree)
 
 
 def test_the_same_data_may_be_anywhere() -> None:

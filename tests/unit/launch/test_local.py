@@ -16,7 +16,7 @@ import pytest
 from torchrelay.core.environment import ERROR_FOLDER, LISTEN_FD, PARENT_PID, read_environment
 from torchrelay.core.errors import RecipeError
 from torchrelay.launch import local
-from torchrelay.launch.local import Outcome, run_local
+from torchrelay.launch.local import Outcome, Wishes, run_local
 from torchrelay.observe.failure import announce_run, report_failure
 
 DEADLINE_S = 20.0
@@ -44,11 +44,15 @@ def launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
             )
 
         monkeypatch.setattr(local, "_start", start)
-        outcome = run_local([], num_processes=len(programs), log_folder=tmp_path / "logs")
+        outcome = run_local([], num_processes=len(programs), wishes=wishes(tmp_path / "logs"))
         launch.seen = seen  # type: ignore[attr-defined]  # for the test that looks at the environment
         return outcome
 
     return launch
+
+
+def wishes(logs: Path | None, told: list[int] | None = None) -> Wishes:
+    return Wishes(keep_logs=lambda run: logs, tell_request=[].append if told is None else told.append)
 
 
 def when(condition: Callable[[], bool], act: Callable[[], object]) -> threading.Thread:
@@ -92,14 +96,34 @@ def test_a_rank_that_fails_takes_the_others_down_and_is_named_with_its_log(
     assert time.monotonic() - begun < DEADLINE_S
     assert outcome.exit_code == 1
     assert outcome.cause is not None
-    assert (outcome.cause.rank, outcome.log) == (1, tmp_path / "logs/rank-00001.log")
+    assert outcome.cause.rank == 1
+    assert outcome.log is not None
+    assert outcome.log.name == "rank-00001.log"
+    assert outcome.log.exists()
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
-def test_what_ranks_print_is_in_their_logs(launch: Launch, tmp_path: Path) -> None:
-    launch("echo zero >&2", "echo one")
+def test_what_ranks_print_is_in_the_logs_of_their_run(launch: Launch, tmp_path: Path) -> None:
+    announce = """echo '{"run": "t", "attempt": 1}' > $TORCHRELAY_ERROR_FOLDER/run.json"""
+    launch(f"{announce}; echo zero >&2", "echo one")
     assert (tmp_path / "logs/rank-00000.log").read_text() == "zero\n"
     assert (tmp_path / "logs/rank-00001.log").read_text() == "one\n"
+
+
+def test_what_failed_before_the_run_was_known_leaves_its_logs_elsewhere(
+    launch: Launch, tmp_path: Path
+) -> None:
+    outcome = launch("echo zero >&2; exit 3")
+    assert not (tmp_path / "logs").exists()
+    assert outcome.log is not None
+    assert outcome.log.read_text() == "zero\n"
+
+
+def test_what_a_rank_had_started_ends_with_it(launch: Launch, tmp_path: Path) -> None:
+    launch(f"sleep 60 & echo $! > {tmp_path}/child; exit 0")
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_gone(int((tmp_path / "child").read_text())):
+        assert time.monotonic() < deadline
 
 
 def test_the_report_and_the_announced_run_of_a_rank_are_read(
@@ -191,7 +215,7 @@ def test_logs_get_a_folder_of_their_own_where_the_run_has_none(
 ) -> None:
     monkeypatch.setattr(local.tempfile, "tempdir", str(tmp_path))
     launch("exit 3")
-    outcome = run_local([], num_processes=1, log_folder=None)
+    outcome = run_local([], num_processes=1, wishes=wishes(None))
     assert outcome.log is not None
     assert outcome.log.parent.parent == tmp_path
     assert json.loads(json.dumps(outcome.exit_code)) == 1

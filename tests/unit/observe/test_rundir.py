@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchrelay.core.errors import NotFoundError, RecipeError, StoreError
+from torchrelay.observe import rundir
 from torchrelay.observe.rundir import (
     AttemptRecord,
     RunRecord,
@@ -54,8 +55,15 @@ def rank_process() -> Iterator[int]:
     process.communicate()
 
 
-def leave_attempt(store: FileStore, pid: int, host: str | None = None) -> None:
-    record = AttemptRecord(attempt=1, host=host or socket.gethostname(), pid=pid, started_s=0.0, world=2)
+def leave_attempt(store: FileStore, pid: int, host: str | None = None, process: str | None = None) -> None:
+    record = AttemptRecord(
+        attempt=1,
+        host=host or socket.gethostname(),
+        pid=pid,
+        started_s=0.0,
+        world=2,
+        process=rundir._identify(pid) if process is None else process,
+    )
     store.put("runs/t/attempts/0001.json", json.dumps(asdict(record)).encode())
 
 
@@ -135,11 +143,6 @@ def test_a_run_whose_process_is_gone_goes_on(store: FileStore) -> None:
     assert claim_attempt(store, "t", world=1, now_s=1.0).attempt == 2
 
 
-def test_a_recycled_process_id_does_not_block_a_run(store: FileStore) -> None:
-    leave_attempt(store, 1)  # alive, but no rank
-    assert claim_attempt(store, "t", world=1, now_s=1.0).attempt == 2
-
-
 def test_a_process_of_another_host_is_not_judged(store: FileStore, rank_process: int) -> None:
     leave_attempt(store, rank_process, host="another-host")
     assert claim_attempt(store, "t", world=1, now_s=1.0).attempt == 2
@@ -159,3 +162,18 @@ def test_of_two_starts_at_the_same_moment_one_is_refused(store: FileStore) -> No
     with pytest.raises(StoreError, match="at the same moment"):
         claim_attempt(Slow(), "t", world=1, now_s=2.0)  # type: ignore[arg-type]  # only what is needed
     assert list_attempts(store, "t")[0].started_s == 1.0
+
+
+def test_a_deleted_run_neither_hides_later_ones_nor_gives_its_id_away(store: FileStore) -> None:
+    for run in ("t", "t-2", "t-3"):
+        create_run(store, run_record(run, name="t"))
+    for gone in ("t", "t-2"):
+        store.delete(f"runs/{gone}/run.json")
+    assert newest_run(store, "t") == "t-3"
+    assert free_run(store, "t") == "t-4"
+
+
+def test_a_recycled_process_number_does_not_block_a_run(store: FileStore, rank_process: int) -> None:
+    create_run(store, run_record("t"))
+    leave_attempt(store, rank_process, process="another-boot/1")
+    assert claim_attempt(store, "t", world=1, now_s=0.0).attempt == 2

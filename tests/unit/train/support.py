@@ -12,6 +12,8 @@ from torch import nn
 from tests.unit.checkpoint.support import ALONE
 from torchrelay.core.record import Record
 from torchrelay.data.source import Arrays
+from torchrelay.observe.journal import open_journal
+from torchrelay.observe.tee import Tee
 from torchrelay.recipe.schema import Recipe
 from torchrelay.train.keep import Keeper
 from torchrelay.train.loop import Course
@@ -97,10 +99,11 @@ def open_course(wanted: Recipe, *, fresh: bool = False) -> tuple[Session, Course
     """An attempt, ready for `train`."""
     session = open_session(wanted, ALONE, fresh=fresh)
     heard = Heard()
+    sink = Tee([heard, open_journal(session.store, session.run.run, session.attempt)])
     course = Course(
         session=session,
-        keeper=Keeper(session=session, sink=heard),
-        sink=heard,
+        keeper=Keeper(session=session, sink=sink),
+        sink=sink,
         samples=Heard(),
         stop=StopFlag(),
         saved_s=0.0,

@@ -74,7 +74,6 @@ def test_the_recipe_names_the_optimizer_and_its_values(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"name": "adamW"}, "there is no optimizer 'adamW'; did you mean 'adamw'"),
         ({"name": "sgd", "options": {"speed": 9}}, "train.optimizer: sgd refuses its values: .*speed"),
         (
             {"name": "adamw", "options": {"foreach": True}},

@@ -83,7 +83,6 @@ def test_a_source_without_validation_trains_without_it(tmp_path: Path) -> None:
         ({"model": {"python": f"{__name__}:missing"}}, RecipeError, "has no 'missing'"),
         ({"model": {"python": None, "plugin": "nope"}}, RecipeError, "there is no task named 'nope'"),
         ({"data": {"source": None, "dataset": "nope"}}, DataError, "there is no dataset 'nope'"),
-        ({"train": {"optimizer": {"name": "adam"}}}, RecipeError, "no optimizer 'adam'"),
         ({"parallel": {"shard": 2}}, RecipeError, "but there are 1 processes"),
     ],
 )
