@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.parallel.support import StackTask, placement
+from tests.unit.parallel.support import StackTask, count_calls, placement
 from torchrelay.parallel.ddp import build_ddp_engine
 from torchrelay.parallel.engine import Unit
 
@@ -25,10 +25,12 @@ def test_measuring_a_loss_leaves_no_gradient() -> None:
     assert engine.gradients() == []
 
 
-def test_recompute_changes_no_gradient() -> None:
+def test_recompute_runs_every_block_twice_and_changes_no_gradient() -> None:
     engines = [build_ddp_engine(StackTask(), placement(recompute=recompute)) for recompute in (False, True)]
+    calls = [count_calls(engine.module) for engine in engines]
     for engine in engines:
         engine.forward_backward([Unit(X, 1.0, 5), Unit(X, 0.5, 6)])
+    assert [len(notes) for notes in calls] == [4, 8]
     first, second = (engine.gradients() for engine in engines)
     assert all(a.equal(b) for a, b in zip(first, second, strict=True))
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from tests.unit.parallel.support import StackTask, placement
+from tests.unit.parallel.support import StackTask, count_calls, placement
 from tests.unit.parallel.test_world import environment
 from torchrelay.core.errors import ModelError
 from torchrelay.parallel.ddp import build_ddp_engine
@@ -35,10 +35,12 @@ def test_weights_are_sharded_and_equal_those_of_ddp(world: World) -> None:
 def test_one_shard_computes_what_ddp_computes(world: World, recompute: bool) -> None:
     sharded = build_fsdp_engine(StackTask(), placement(world=world, recompute=recompute))
     whole = build_ddp_engine(StackTask(), placement())
+    calls = count_calls(sharded.module)
     units = [Unit(X, 1.0, 5), Unit(X, 0.5, 6), Unit(X, 0.0, 6)]
     assert sharded.forward_backward(units).item() == pytest.approx(whole.forward_backward(units).item())
     for ours, theirs in zip(sharded.gradients(), whole.gradients(), strict=True):
         torch.testing.assert_close(ours, theirs)
+    assert len(calls) == (12 if recompute else 6)
     assert sharded.norm_share() == pytest.approx(whole.norm_share())
     assert sharded.loss(X).item() == pytest.approx(whole.loss(X).item())
 

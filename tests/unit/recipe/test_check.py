@@ -146,3 +146,12 @@ def test_degrees_either_multiply_to_the_processes_or_are_refused(engine, shard, 
         return
     assert degrees.replicate * degrees.shard == processes
     assert degrees.engine == "fsdp" or degrees.shard == 1
+
+
+def test_a_run_cannot_be_kept_in_memory() -> None:
+    assert found(run={"name": "a", "store": "memory://x"}) == ["run.store"]
+
+
+@pytest.mark.parametrize(("name", "paths"), [("lion", []), ("m:C", []), ("adamW", ["train.optimizer.name"])])
+def test_an_optimizer_that_does_not_exist_is_found(name: str, paths: list[str]) -> None:
+    assert found(train={"steps": 1, "global_batch": 1, "optimizer": {"name": name}}) == paths

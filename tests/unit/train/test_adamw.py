@@ -70,3 +70,19 @@ def test_groups_keep_what_they_were_given() -> None:
     optimizer = FusedAdamW([{"params": [], "lr": 0.5}], lr=0.1, betas=(0.1, 0.2), eps=0.3)
     (group,) = optimizer.param_groups
     assert (group["lr"], group["betas"], group["eps"]) == (0.5, (0.1, 0.2), pytest.approx(0.3))
+
+
+def test_a_parameter_that_sits_a_step_out_does_not_count_it_before_and_after_a_resume() -> None:
+    ours, theirs = layers(), layers()
+    fast = FusedAdamW(groups(ours), **VALUES)  # type: ignore[arg-type]
+    slow = torch.optim.AdamW(groups(theirs), fused=True, **VALUES)  # type: ignore[arg-type]
+    for step in range(1, 9):
+        if step == 6:  # as a checkpoint gives it back: every parameter with a counter of its own
+            for state in fast.state.values():
+                state["step"] = state["step"].clone()
+        for parameters, optimizer in ((ours, fast), (theirs, slow)):
+            give_gradients(parameters, step, missing=2 if step in (3, 7) else None)
+            optimizer.step()  # type: ignore[attr-defined]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.equal(other)
+        assert fast.state[mine]["step"].equal(slow.state[other]["step"])
