@@ -118,7 +118,7 @@ def test_a_language_model_of_transformers_trains_and_is_loaded_by_it_again(
     assert loaded.config.model_type == config["model_type"]
     last = relay.kind("validation")[-1]
     assert_close([validation_loss(relay, loaded, next_token_loss)], [last["loss"]])
-    assert (relay.store / "final-models/t/tokenizer.json").exists()
+    assert (relay.store / "final-models/t/torchrelay_tokenizer.json").exists()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from torchrelay.recipe.check import choose_degrees
 from torchrelay.recipe.load import load_recipe
 from torchrelay.recipe.schema import Recipe
 from torchrelay.store.base import Store
-from torchrelay.store.open import check_writable, open_store
+from torchrelay.store.open import QUICK_S, check_writable, open_store
 
 _KILLED = ErrorRecord(
     attempt=0,
@@ -50,9 +50,9 @@ def command(
     loaded = load_recipe(recipe, settings)
     num_processes = _choose_processes(nproc)
     choose_degrees(loaded.parallel, num_processes)
-    if loaded.data.dataset is not None:  # found here in a moment, by the ranks only after torch is loaded
-        open_dataset(open_store(loaded.data.store or loaded.run.store), loaded.data.dataset)
     check_writable(loaded.run.store, run_prefix(loaded.run.name))
+    if loaded.data.dataset is not None:  # found here in a moment, by the ranks only after torch is loaded
+        open_dataset(open_store(loaded.data.store or loaded.run.store, retry_s=QUICK_S), loaded.data.dataset)
     opened = open_store(loaded.run.store)
     arguments = [recipe, *(word for s in settings for word in ("--set", s)), *(["--fresh"] if fresh else [])]
     wishes = Wishes(keep_logs=lambda run: _log_folder(opened, run), tell_request=_tell_request)

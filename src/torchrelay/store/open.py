@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from torchrelay.core.errors import StoreError
@@ -13,6 +14,8 @@ from torchrelay.store.objects import open_memory, open_s3
 
 PATIENCE_S = 180.0
 """How long one request to a remote store is retried."""
+QUICK_S = 10.0
+"""The same where a person waits for an answer: what cannot be reached is told soon."""
 
 _SCHEMES = ["file", "memory", "s3"]
 
@@ -37,12 +40,20 @@ def open_store(url: str, *, retry_s: float = PATIENCE_S) -> Store:
 
 
 def check_writable(url: str, prefix: str) -> None:
-    """Raise StoreError now, rather than at the first save, when `url` cannot be written under `prefix`."""
-    store = open_store(url, retry_s=10.0)
+    """Raise StoreError now, rather than at the first save, when `url` cannot be written under `prefix`.
+
+    Leaves nothing behind, not even a folder that was not there.
+    """
+    store = open_store(url, retry_s=QUICK_S)
     key = f"{prefix}/.probe-{uuid.uuid4().hex}"
+    root = store.local_path("x")
+    made = [] if root is None else [folder for folder in root.parents if not folder.exists()]
     try:
         store.put(key, b"probe", if_absent=True)
         store.delete(key)
+        for folder in made:
+            with suppress(OSError):  # somebody else uses it already
+                folder.rmdir()
     except OSError as error:
         raise StoreError(
             f"cannot write to {store.url}/{prefix}: {error.strerror}",

@@ -82,3 +82,11 @@ def test_a_full_disk_is_told_at_the_probe(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(FileStore, "put", full)
     with pytest.raises(StoreError, match="cannot write to file://.*: No space left on device"):
         check_writable(str(tmp_path), "runs")
+
+
+def test_checking_a_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_writable(str(tmp_path / "a" / "store"), "runs/t")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "store").mkdir()
+    check_writable(str(tmp_path / "store"), "runs/t")
+    assert list((tmp_path / "store").iterdir()) == []

@@ -90,17 +90,27 @@ def test_a_run_of_another_torchrelay_whose_recipe_does_not_fit_is_refused(
     assert "--fresh" in caught.value.hint
 
 
-def test_the_code_s_version_has_the_commit_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_s_version_has_the_commit_only_where_it_runs_from_its_own_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def missing(*args: object, **kwargs: object) -> None:
         raise FileNotFoundError("git")
 
     def answer(command: list[str], **kwargs: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 0, stdout="abc1234-dirty\n")
 
-    for run, expected in ((missing, __version__), (answer, f"{__version__}+abc1234-dirty")):
+    monkeypatch.setattr(entry_module, "__file__", str(tmp_path / "src/torchrelay/train/entry.py"))
+    commit = f"{__version__}+abc1234-dirty"
+    for is_checkout, run, expected in (
+        (False, answer, __version__),
+        (True, missing, __version__),
+        (True, answer, commit),
+    ):
+        if is_checkout:
+            (tmp_path / ".git").mkdir(exist_ok=True)
         monkeypatch.setattr(entry_module.subprocess, "run", run)
         code_version.cache_clear()
         assert code_version() == expected
     monkeypatch.setattr(entry_module.subprocess, "run", missing)
-    assert code_version() == f"{__version__}+abc1234-dirty"  # asked once: what runs does not change
+    assert code_version() == commit  # asked once: what runs does not change
     code_version.cache_clear()

@@ -18,9 +18,11 @@ def as_before() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in REQUESTS}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
+    for number in REQUESTS:
+        signal.signal(number, signal.SIG_IGN)  # what still waits goes nowhere
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @pytest.mark.parametrize("number", REQUESTS)
