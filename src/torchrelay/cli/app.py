@@ -43,7 +43,13 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):  # not a usage error of the command line
             raise
-        return _fail(f"{error.format_message()}", 2)
+        return _fail(f"{error.format_message()}\n\nhint: {_usage_hint(chosen)}", 2)
+
+
+def _usage_hint(chosen: str | None) -> str:
+    if chosen in _COMMANDS:
+        return f"torchrelay {chosen} --help shows how it is used"
+    return f"commands are {', '.join(_COMMANDS)}"
 
 
 def build_app(chosen: str | None) -> typer.Typer:

@@ -115,5 +115,5 @@ def _missing(store: Store, name: str) -> DataError:
     found = f"datasets there: {', '.join(names)}" if names else "there is none there yet"
     return DataError(
         f"there is no dataset {name!r} in {store.url}{close}",
-        hint=f"{found}; torchrelay data build makes one",
+        hint=f"{found}; torchrelay data build NAME --text 'files/*.txt' makes one",
     )

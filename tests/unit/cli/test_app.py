@@ -77,3 +77,14 @@ def test_a_reader_that_leaves_is_no_failure(trained: Path) -> None:
     process.stdout.close()
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [(["stats"], "hint: commands are init, data"), (["status"], "hint: torchrelay status --help")],
+)
+def test_a_command_line_that_is_wrong_is_answered_with_a_hint(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert hint in capsys.readouterr().err
