@@ -5,7 +5,6 @@ No torch: `torchrelay checkpoint list` starts fast. One process at a time commit
 
 import hashlib
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -147,7 +146,12 @@ class Shelf:
             manifest = self.read_manifest(commit)
         except DamagedError as error:
             return [error.message]
-        return [finding for part in manifest.parts for finding in self._verify_part(manifest, part)]
+        sizes, findings = self._sizes(commit.checkpoint), []
+        for part in manifest.parts:
+            where = f"{commit.checkpoint}/{part.name}"
+            fault = _find_fault(self.store, f"{self.prefix}/{where}", part, sizes.get(part.name))
+            findings += [where + fault] if fault else []
+        return findings
 
     def sweep(self) -> None:
         """Remove half-written files of killed attempts. Only while no attempt of the run is saving."""
@@ -169,18 +173,6 @@ class Shelf:
             if checkpoint not in kept and step <= newest and step not in unclear:
                 self.discard(checkpoint)
 
-    def _verify_part(self, manifest: Manifest, part: Part) -> Iterator[str]:
-        where = f"{manifest.checkpoint}/{part.name}"
-        size = self._sizes(manifest.checkpoint).get(part.name)
-        if size is None:
-            yield f"{where} is missing"
-        elif size != part.num_bytes:
-            yield f"{where}: {size} bytes instead of {part.num_bytes}"
-        else:
-            digest = _hash_object(self.store, f"{self.prefix}/{where}", size)
-            if digest != part.xxh3:
-                yield f"{where}: checksum {digest} instead of {part.xxh3}"
-
     def _sizes(self, checkpoint: str) -> dict[str, int]:
         return {e.key.rsplit("/", 1)[1]: e.size for e in self.store.list(self._folder(checkpoint))}
 
@@ -200,6 +192,16 @@ class Shelf:
             if len(parts) == depth + 3 and parts[depth].startswith("step-"):
                 folders.add(f"{parts[depth]}/{parts[depth + 1]}")
         return folders
+
+
+def _find_fault(store: Store, key: str, part: Part, size: int | None) -> str:
+    """What is wrong with a part whose file has `size` bytes, as it follows its name; empty for nothing."""
+    if size is None:
+        return " is missing"
+    if size != part.num_bytes:
+        return f": {size} bytes instead of {part.num_bytes}"
+    digest = _hash_object(store, key, size)
+    return "" if digest == part.xxh3 else f": checksum {digest} instead of {part.xxh3}"
 
 
 def _hash_object(store: Store, key: str, size: int) -> str:
