@@ -62,7 +62,7 @@ def test_no_place_of_one_machine_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["see /work/main", "in /opt/venv/bin", "/home/me/x", "under /root", "(/Users/me)"]
+    "text", ["see /mnt/main", "in /opt/venv/bin", "/home/me/x", "under /root", "(/Users/me)"]
 )
 def test_a_place_of_one_machine_is_found(text: str) -> None:
     assert len(places(text)) == 1
