@@ -229,6 +229,17 @@ def assert_close(ours: list[float], theirs: list[float], rel: float = 1e-5) -> N
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the program leaves in the temporary folder (logs of refused starts) goes with the tests."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("tmp"))
+    yield
+    os.environ.pop("TMPDIR")
+    if before is not None:
+        os.environ["TMPDIR"] = before
+
+
 @pytest.fixture(scope="session")
 def words_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the dataset `words`: 60 documents in several small shards."""
