@@ -117,8 +117,8 @@ def run_torchrelay(folder: Path, number: int, steps: int) -> float:
 
 def make_data(folder: Path) -> Path:
     """Python's own source: raw for the peer, and as a dataset."""
-    from torchrelay.data.build import BuildRequest, build_dataset
-    from torchrelay.data.input import TextFiles
+    from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+    from torchrelay.data.build.input import TextFiles
     from torchrelay.store.open import open_store
 
     library = Path(os.__file__).parent

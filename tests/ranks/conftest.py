@@ -19,8 +19,8 @@ import yaml
 
 from torchrelay.checkpoint.digest import digest_checkpoint
 from torchrelay.checkpoint.shelf import Shelf
-from torchrelay.data.build import BuildRequest, build_dataset
-from torchrelay.data.input import TextFiles
+from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+from torchrelay.data.build.input import TextFiles
 from torchrelay.data.loader import open_split
 from torchrelay.observe.journal import counting_steps, read_journal
 from torchrelay.recipe.load import load_recipe

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.ranks.conftest import DEADLINE_S, Relay, kill, rank_pids
-from torchrelay.data.order import Order
+from torchrelay.data.order.order import Order
 from torchrelay.data.reading import order_settings
 from torchrelay.recipe.load import load_recipe
 

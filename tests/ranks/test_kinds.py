@@ -16,8 +16,8 @@ from torch import nn
 from tests.conftest import REPOSITORY
 from tests.ranks.conftest import DEADLINE_S, Relay, assert_close
 from torchrelay.data.batch import IGNORE_LABEL
-from torchrelay.data.build import BuildRequest, build_dataset
-from torchrelay.data.input import JsonLines
+from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+from torchrelay.data.build.input import JsonLines
 from torchrelay.data.loader import open_split
 from torchrelay.recipe.load import load_recipe
 from torchrelay.store.open import open_store

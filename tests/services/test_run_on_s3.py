@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tests.services.conftest import S3Server
-from torchrelay.data.build import BuildRequest, build_dataset
-from torchrelay.data.input import TextFiles
+from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+from torchrelay.data.build.input import TextFiles
 from torchrelay.store.base import Store
 from torchrelay.store.open import open_store
 

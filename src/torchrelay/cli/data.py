@@ -15,13 +15,14 @@ from torchrelay.cli.option import DEFAULT_STORE, JsonOption, StoreOption
 from torchrelay.core.errors import DataError, RecipeError
 from torchrelay.core.units import format_bytes, format_count, parse_bytes, parse_fraction
 from torchrelay.data.dataset import Dataset, list_datasets, list_refs, open_dataset, read_ref
-from torchrelay.data.manifest import Manifest, write_manifest
+from torchrelay.data.manifest import Manifest
+from torchrelay.data.manifest_json import write_manifest
 from torchrelay.store.open import open_store
 
 if TYPE_CHECKING:  # numpy and pydantic are imported by the commands that need them; the others start fast
-    from torchrelay.data.build import BuildResult
-    from torchrelay.data.input import Input
-    from torchrelay.recipe.schema import DataSection
+    from torchrelay.data.build.dataset_build import BuildResult
+    from torchrelay.data.build.input import Input
+    from torchrelay.recipe.data_schema import DataSection
 
 app = typer.Typer(no_args_is_help=True, help="Build datasets, look at them, verify them.")
 
@@ -79,7 +80,7 @@ def build(
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
     """Turn text files or JSON lines into a version of a dataset."""
-    from torchrelay.data.build import BuildRequest, build_dataset
+    from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
 
     request = BuildRequest(
         documents=_choose_input(text or [], jsonl or [], more or [], field, label_field),
@@ -138,7 +139,9 @@ def show(dataset: DatasetArgument, store: StoreOption = DEFAULT_STORE, as_json: 
         "version": manifest.version,
         "refs": ", ".join(f"{ref.number} ({ref.version[:12]})" for ref in refs[-8:]),
         "tokenizer": _show_tokenizer(manifest),
-        "labels": "none" if manifest.label_names is None else ", ".join(manifest.label_names[:20]),
+        "labels": "none"
+        if manifest.content.label_names is None
+        else ", ".join(manifest.content.label_names[:20]),
         "built": f"{manifest.build.created} by torchrelay {manifest.build.code}",
         "arguments": json.dumps(dict(manifest.build.arguments)),
     }
@@ -185,7 +188,7 @@ def order(
     as_json: JsonOption = False,
 ) -> None:
     """Print which samples the slots of a run are, and how the order gets there."""
-    from torchrelay.recipe.schema import DataSection
+    from torchrelay.recipe.data_schema import DataSection
 
     section = DataSection(
         dataset=dataset,
@@ -231,7 +234,7 @@ def _trace_rows(
 def _choose_input(
     text: list[str], jsonl: list[str], more: list[str], field: str | None, label_field: str | None
 ) -> "Input":
-    from torchrelay.data.input import JsonLines, TextFiles
+    from torchrelay.data.build.input import JsonLines, TextFiles
 
     if bool(text) == bool(jsonl):
         raise RecipeError("give --text GLOB or --jsonl GLOB, not both" if text else "give --text or --jsonl")
@@ -261,8 +264,10 @@ def _print_result(result: "BuildResult", store: str) -> None:
         "where": f"{open_store(store).url}/datasets/{manifest.name}",
         "tokenizer": _show_tokenizer(manifest),
     }
-    if manifest.label_names is not None:
-        lines["labels"] = f"{len(manifest.label_names)}: {', '.join(manifest.label_names[:20])}"
+    if manifest.content.label_names is not None:
+        lines["labels"] = (
+            f"{len(manifest.content.label_names)}: {', '.join(manifest.content.label_names[:20])}"
+        )
     if result.empty_documents:
         lines["left out"] = f"{result.empty_documents:,} documents without text"
     at = "" if store == DEFAULT_STORE else f" --store {store}"
@@ -276,10 +281,10 @@ def _split_table(manifest: Manifest) -> Table:
         totals = manifest.totals(split)
         table.add_row(
             split,
-            f"{totals.documents:,}",
+            f"{totals.samples:,}",
             f"{totals.tokens:,}",
             format_bytes(totals.text_bytes),
-            f"{totals.longest_document:,}",
+            f"{totals.longest:,}",
             f"{len(entries):,}",
             format_bytes(sum(entry.bytes for entry in entries)),
         )
@@ -296,7 +301,7 @@ def _summarise(dataset: Dataset) -> dict[str, Any]:
     manifest = dataset.manifest
     splits = {
         split: {
-            "documents": manifest.totals(split).documents,
+            "documents": manifest.totals(split).samples,
             "tokens": manifest.totals(split).tokens,
             "shards": len(entries),
             "bytes": sum(entry.bytes for entry in entries),

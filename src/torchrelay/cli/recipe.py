@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.recipe.load import load_recipe, recipe_hash
 from torchrelay.recipe.model_schema import ModelSection
 from torchrelay.recipe.reference import render_reference
-from torchrelay.recipe.schema import DataSection, Recipe, TrainSection
+from torchrelay.recipe.schema import Recipe, TrainSection
 
 app = typer.Typer(no_args_is_help=True, help="Check a recipe; list what a recipe can say.")
 

@@ -14,8 +14,10 @@ from torchrelay.data.layout import (
     parse_reference,
     ref_key,
 )
-from torchrelay.data.manifest import Manifest, parse_manifest
+from torchrelay.data.manifest import Manifest
+from torchrelay.data.manifest_json import parse_manifest
 from torchrelay.store.base import Store
+from torchrelay.store.open import open_store
 
 
 class Ref(NamedTuple):
@@ -38,6 +40,12 @@ class Dataset:
     def folder(self) -> str:
         """Key of the folder that shard keys are relative to."""
         return dataset_folder(self.manifest.name)
+
+    def shard_place(self) -> tuple[Store, str]:
+        """The store that holds the shards, and the folder in it that their keys are relative to."""
+        if self.manifest.base is None:
+            return self.store, self.folder
+        return open_store(self.manifest.base), ""
 
 
 def open_dataset(store: Store, reference: str) -> Dataset:

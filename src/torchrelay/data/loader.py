@@ -16,15 +16,24 @@ from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
 from torchrelay.data.batch import DataFacts, MicroBatch
+from torchrelay.data.cache.choose import open_bytes
 from torchrelay.data.dataset import Dataset, open_dataset
+from torchrelay.data.formats.opener import token_opener
 from torchrelay.data.manifest import TRAIN, VALIDATION, Manifest
-from torchrelay.data.order import ORDER_VERSION, Order
-from torchrelay.data.position import DataPosition
-from torchrelay.data.reading import Reading, check_split_name, make_order, open_reading, order_settings
-from torchrelay.data.shards import ShardSet
+from torchrelay.data.open_shards import OpenShards
+from torchrelay.data.order.order import ORDER_VERSION, Order
+from torchrelay.data.order.position import DataPosition
+from torchrelay.data.reading import (
+    Reading,
+    check_split_name,
+    choose_reading,
+    make_order,
+    open_reading,
+    order_settings,
+)
 from torchrelay.data.source import Arrays, Source, load_source, open_source_reading
 from torchrelay.data.tokenizer import fetch_tokenizer_file
-from torchrelay.recipe.schema import DataSection
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.store.base import Store
 
 Slots = NDArray[np.int64]
@@ -146,9 +155,9 @@ def _open_source(section: DataSection, source: Source, split: str, seed: int) ->
 def _open_tokens(section: DataSection, dataset: Dataset, split: str, seed: int) -> SplitReader:
     manifest = dataset.manifest
     order = make_order(section, manifest, split, seed)
-    shards = ShardSet(dataset.store, dataset.folder, manifest.splits[split], manifest.token_dtype)
+    shards = OpenShards(open_bytes(dataset), manifest.splits[split], token_opener(manifest.content))
     totals = manifest.totals(split)
-    is_packed = section.reading == "packed"
+    is_packed = choose_reading(section) == "packed"
     return SplitReader(
         facts=DataFacts(
             vocabulary=manifest.tokenizer.vocabulary,
@@ -176,6 +185,6 @@ def _tokenizer_file(manifest: Manifest) -> str:
 
 
 def _count_targets(section: DataSection, manifest: Manifest) -> int | None:
-    if section.reading == "packed":
+    if choose_reading(section) == "packed":
         return section.sequence_length
-    return None if manifest.label_names is None else 1
+    return None if manifest.content.label_names is None else 1

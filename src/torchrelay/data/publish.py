@@ -9,7 +9,8 @@ from typing import NamedTuple
 from torchrelay.core.errors import AlreadyExistsError, DataError, NotFoundError
 from torchrelay.data.dataset import list_refs, read_manifest, read_ref
 from torchrelay.data.layout import manifest_key, ref_key, tokenizer_key
-from torchrelay.data.manifest import Manifest, write_manifest
+from torchrelay.data.manifest import Manifest
+from torchrelay.data.manifest_json import write_manifest
 from torchrelay.store.base import Store
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.manifest import SPLITS, TRAIN, Manifest, ShardEntry, sum_shards
-from torchrelay.data.order import Located, Order, OrderSettings
-from torchrelay.data.shards import ShardSet
-from torchrelay.recipe.schema import DataSection
+from torchrelay.data.formats.tok import Footer, TokenShard, footer_start, parse_footer
+from torchrelay.data.manifest import SPLITS, TRAIN, Manifest, ShardEntry, TokenDtype, sum_shards
+from torchrelay.data.open_shards import OpenShards
+from torchrelay.data.order.order import Located, Order, OrderSettings
+from torchrelay.recipe.data_schema import DataSection
 
 IGNORED = -100
 """Label of a position that is not predicted; `batch.IGNORE_LABEL`, which lies beyond torch."""
@@ -38,7 +39,7 @@ class Reading(Protocol):
 class PackedWindows:
     """Sample i of a shard is tokens [i·L, i·L + L], so that L tokens are predicted."""
 
-    def __init__(self, shards: ShardSet, length: int) -> None:
+    def __init__(self, shards: OpenShards[TokenShard], length: int) -> None:
         self._shards = shards
         self._length = length
         self._only = _view_windows(shards.shard(0).tokens, length) if len(shards) == 1 else None
@@ -59,7 +60,7 @@ class PackedWindows:
 class Documents:
     """Sample i of a shard is its i-th document; every token but the first is predicted."""
 
-    def __init__(self, shards: ShardSet, row_length: int) -> None:
+    def __init__(self, shards: OpenShards[TokenShard], row_length: int) -> None:
         self._shards = shards
         self._row_length = row_length
 
@@ -80,7 +81,7 @@ class Documents:
 class LabelledDocuments:
     """Sample i of a shard is its i-th document and its class; an end mark that does not fit is left out."""
 
-    def __init__(self, shards: ShardSet, row_length: int) -> None:
+    def __init__(self, shards: OpenShards[TokenShard], row_length: int) -> None:
         self._shards = shards
         self._row_length = row_length
 
@@ -106,8 +107,13 @@ def count_windows(tokens: int, length: int) -> int:
 def count_samples(section: DataSection, entries: Sequence[ShardEntry]) -> list[int]:
     """Samples of every shard, from the manifest alone."""
     if section.reading == "documents":
-        return [entry.documents for entry in entries]
+        return [entry.samples for entry in entries]
     return [count_windows(entry.tokens, section.sequence_length) for entry in entries]
+
+
+def choose_reading(section: DataSection) -> str:
+    """What `data.reading: auto` stands for."""
+    return "packed" if section.reading == "auto" else section.reading
 
 
 def check_split_name(split: str) -> None:
@@ -119,7 +125,7 @@ def check_split_name(split: str) -> None:
 def check_split(section: DataSection, manifest: Manifest, split: str) -> None:
     """DataError when no sample can be read from the split, with the figures."""
     check_split_name(split)
-    entries = manifest.splits[split]
+    entries = manifest.splits.get(split, ())
     where = f"the {split} split of {manifest.name} ({manifest.short_version})"
     if section.reading == "documents":
         if any(entry.continues for entry in entries):
@@ -140,7 +146,7 @@ def check_split(section: DataSection, manifest: Manifest, split: str) -> None:
 def make_order(section: DataSection, manifest: Manifest, split: str, seed: int) -> Order:
     """The order of a split, from the manifest alone; DataError when no sample can be read from it."""
     check_split(section, manifest, split)
-    entries = manifest.splits[split]
+    entries = manifest.splits.get(split, ())
     return Order(count_samples(section, entries), order_settings(section, split, seed))
 
 
@@ -154,30 +160,42 @@ def order_settings(section: DataSection, split: str, seed: int) -> OrderSettings
     )
 
 
-def open_reading(section: DataSection, manifest: Manifest, shards: ShardSet) -> Reading:
+def open_reading(section: DataSection, manifest: Manifest, shards: OpenShards[TokenShard]) -> Reading:
     """The reading that the recipe asks for; DataError when documents are too long for it."""
-    if section.reading == "packed":
+    if choose_reading(section) == "packed":
         return PackedWindows(shards, section.sequence_length)
-    longest = sum_shards(tuple(shards.entries)).longest_document
+    longest = sum_shards(tuple(shards.entries)).longest
     if longest > section.sequence_length + 1 and section.long_documents == "refuse":
-        raise _too_long(section, shards, longest)
-    if manifest.label_names is None:
+        raise _too_long(section, shards, longest, manifest.token_dtype)
+    if manifest.content.label_names is None:
         return Documents(shards, max(1, min(section.sequence_length, longest - 1)))
     return LabelledDocuments(shards, min(section.sequence_length, longest))
 
 
-def _too_long(section: DataSection, shards: ShardSet, longest: int) -> DataError:
+def _too_long(
+    section: DataSection, shards: OpenShards[TokenShard], longest: int, dtype: TokenDtype
+) -> DataError:
     """Counts in the footers of only those shards that hold a document that is too long."""
     most = section.sequence_length + 1
-    suspects = [number for number, entry in enumerate(shards.entries) if entry.longest_document > most]
+    suspects = [number for number, entry in enumerate(shards.entries) if entry.longest > most]
     count = sum(
-        int((np.diff(shards.footer(number).ends, prepend=np.uint64(0)) > most).sum()) for number in suspects
+        int((np.diff(_footer(shards, number, dtype).ends, prepend=np.uint64(0)) > most).sum())
+        for number in suspects
     )
     return DataError(
         f"documents longer than data.sequence_length {section.sequence_length:,}: {count:,}; "
         f"the longest has {longest - 1:,} tokens",
         hint=f"set data.sequence_length: {longest - 1}, or data.long_documents: truncate",
     )
+
+
+def _footer(shards: OpenShards[TokenShard], number: int, dtype: TokenDtype) -> Footer:
+    """What stands behind a shard's tokens, without reading those."""
+    entry = shards.entries[number]
+    try:
+        return parse_footer(shards.source.tail(entry, footer_start(entry.tokens, dtype)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"shard {entry.key} is damaged: {error}") from error
 
 
 def _view_windows(tokens: NDArray[Any], length: int) -> NDArray[Any]:
@@ -192,7 +210,7 @@ def _pairs(located: Located) -> "zip[tuple[int, int]]":
     return zip(located.shards.tolist(), located.indexes.tolist(), strict=True)
 
 
-def _document(shards: ShardSet, number: int, index: int) -> tuple[NDArray[Any], int]:
+def _document(shards: OpenShards[TokenShard], number: int, index: int) -> tuple[NDArray[Any], int]:
     """Tokens of a document with its end mark, and its label (0 where it has none)."""
     shard = shards.shard(number)
     start = int(shard.ends[index - 1]) if index else 0

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torchrelay.core.errors import DataError
 from torchrelay.core.plugins import load_object
 from torchrelay.data.manifest import TRAIN
-from torchrelay.data.order import Located
+from torchrelay.data.order.order import Located
 from torchrelay.data.reading import Rows
-from torchrelay.recipe.schema import DataSection
+from torchrelay.recipe.data_schema import DataSection
 
 
 class Source(Protocol):

@@ -9,9 +9,10 @@ import xxhash
 
 from torchrelay.core.errors import DataError, NotFoundError
 from torchrelay.data.dataset import Dataset
+from torchrelay.data.formats.tok import TokenShard, open_tok
 from torchrelay.data.layout import tokenizer_key
 from torchrelay.data.manifest import Manifest, ShardEntry
-from torchrelay.data.shards import Shard, decode_shard
+from torchrelay.data.shard_bytes import join_key
 from torchrelay.data.tokenizer import load_tokenizer
 
 Progress = Callable[[int, int], None]
@@ -52,7 +53,7 @@ def _check_tokenizer(dataset: Dataset) -> Iterator[Finding]:
 
 def _check_shard(dataset: Dataset, entry: ShardEntry) -> Iterator[str]:
     try:
-        data = dataset.store.get(f"{dataset.folder}/{entry.key}")
+        data = _read(dataset, entry)
     except NotFoundError:
         yield "is missing"
         return
@@ -70,14 +71,14 @@ def _check_shard(dataset: Dataset, entry: ShardEntry) -> Iterator[str]:
     if wrong:
         return
     try:
-        shard = decode_shard(data, entry, dataset.manifest.token_dtype)
+        shard = open_tok(data, entry, dataset.manifest.token_dtype)
     except (ValueError, KeyError, TypeError) as error:
         yield str(error)
         return
     yield from _check_content(shard, entry, dataset.manifest)
 
 
-def _check_content(shard: Shard, entry: ShardEntry, manifest: Manifest) -> Iterator[str]:
+def _check_content(shard: TokenShard, entry: ShardEntry, manifest: Manifest) -> Iterator[str]:
     vocabulary, end_token = manifest.tokenizer.vocabulary, manifest.tokenizer.end_token
     highest = int(shard.tokens.max(initial=0))
     if highest >= vocabulary:
@@ -93,3 +94,8 @@ def _check_content(shard: Shard, entry: ShardEntry, manifest: Manifest) -> Itera
         lowest, highest = int(shard.labels.min(initial=0)), int(shard.labels.max(initial=0))
         if lowest < 0 or highest >= manifest.num_labels:
             yield f"holds label {highest if lowest >= 0 else lowest}, there are {manifest.num_labels} classes"
+
+
+def _read(dataset: Dataset, entry: ShardEntry) -> bytes:
+    store, folder = dataset.shard_place()
+    return store.get(join_key(folder, entry.key), start=entry.start, length=entry.bytes + 1)

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import nearest
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.recipe.horizon import parse_horizon, parse_tokens
 from torchrelay.recipe.model_schema import DecoderSection, ModelSection
 from torchrelay.recipe.schema import (
-    DataSection,
     OptimizerSection,
     ParallelSection,
     Recipe,

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from torchrelay.core.place import DEFAULT_STORE
 from torchrelay.core.units import Every
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.recipe.model_schema import ModelSection
 from torchrelay.recipe.types import Interval, Pair, PositiveInt, Seconds, Section, safe
 
@@ -24,37 +25,6 @@ class RunSection(Section):
     """URL of the store (`file://`, `s3://`) or a folder, that holds runs, datasets and final models."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Decides the initial weights, the order of the data and all randomness in the model."""
-
-
-class DataSection(Section):
-    """What is learned from: a dataset in a store, or a Python source."""
-
-    dataset: str | None = safe(None)
-    """`NAME`, `NAME@REF` or `NAME@VERSION` of a dataset made by `torchrelay data build`. A resumed run
-    must find the same version under it."""
-    store: str | None = safe(None)
-    """URL of the store that holds the dataset. Default: `run.store`."""
-    source: str | None = None
-    """`package.module:function` called with `split` ("train" or "validation") that returns an object
-    with `__len__`, `read(index)` (a dict of arrays) and `version` (text)."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the `source` function."""
-    reading: Literal["packed", "documents"] = "packed"
-    """packed: documents joined, cut in windows of `sequence_length`. documents: one document a
-    sample, padded."""
-    sequence_length: PositiveInt = 1024
-    """Tokens of a sample that are predicted; documents may be at most this long plus one."""
-    long_documents: Literal["refuse", "truncate"] = "refuse"
-    """What to do with documents longer than that, in the `documents` reading."""
-    shuffle: bool = True
-    """False reads the samples in their stored order."""
-    lanes: PositiveInt = 64
-    """Spans that an epoch is cut in and read side by side; more lanes mix better, fewer need a
-    smaller cache."""
-    window_shards: PositiveInt = 10
-    """Shards of a lane that are shuffled together."""
-    prefetch: int = safe(0, ge=0, le=64)
-    """Steps read ahead by a thread; 0 reads in the training thread, best for tokens on disk."""
 
 
 class OptimizerSection(Section):

@@ -4,7 +4,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
 
-from torchrelay.core.units import Every, parse_every, parse_fraction, parse_seconds, write_seconds
+from torchrelay.core.units import (
+    Every,
+    parse_bytes,
+    parse_every,
+    parse_fraction,
+    parse_seconds,
+    write_seconds,
+)
 
 
 class Section(BaseModel):
@@ -23,6 +30,14 @@ Seconds = Annotated[
     Field(json_schema_extra={"written": "duration"}),
 ]
 """A duration: "30s", "10min", "2h"."""
+
+Size = Annotated[
+    int,
+    Strict(False),
+    BeforeValidator(parse_bytes),
+    Field(json_schema_extra={"written": "size"}),
+]
+"""Bytes: "64MiB", "200GB", or a bare number."""
 
 Interval = Annotated[
     Every,

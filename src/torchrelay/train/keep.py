@@ -22,7 +22,7 @@ from torchrelay.checkpoint.state import (
 from torchrelay.checkpoint.storage import dtype_of
 from torchrelay.core.errors import CheckpointError, RankLostError, StoreError
 from torchrelay.core.record import CheckpointRecord, ResumeRecord
-from torchrelay.data.position import DataPosition, check_position
+from torchrelay.data.order.position import DataPosition, check_position
 from torchrelay.observe.journal import Sink
 from torchrelay.observe.rundir import newest_attempt
 from torchrelay.parallel.engine import share_buffers

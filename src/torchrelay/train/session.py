@@ -13,7 +13,7 @@ from torchrelay.core.clock import system_clock
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import load_plugin
 from torchrelay.data.loader import SplitReader, open_split, open_validation
-from torchrelay.data.order import ORDER_VERSION
+from torchrelay.data.order.order import ORDER_VERSION
 from torchrelay.model.task import Task
 from torchrelay.observe.rundir import RunRecord, run_prefix
 from torchrelay.parallel.engine import Engine, Placement

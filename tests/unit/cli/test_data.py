@@ -8,7 +8,7 @@ import pytest
 from torchrelay.cli.app import run
 from torchrelay.data.dataset import open_dataset
 from torchrelay.data.loader import open_split
-from torchrelay.recipe.schema import DataSection
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.store.open import open_store
 
 Call = Callable[..., tuple[int, str, str]]

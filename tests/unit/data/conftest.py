@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.data.build import BuildRequest, BuildResult, build_dataset
-from torchrelay.data.input import TextFiles
+from torchrelay.data.build.dataset_build import BuildRequest, BuildResult, build_dataset
+from torchrelay.data.build.input import TextFiles
 from torchrelay.store.base import Store
 from torchrelay.store.open import open_store
 

@@ -16,8 +16,8 @@ from torchrelay.data.batch import MicroBatch
 from torchrelay.data.dataset import open_dataset
 from torchrelay.data.layout import tokenizer_key
 from torchrelay.data.loader import SplitReader, open_split, read_ahead
-from torchrelay.data.position import DataPosition, check_position
-from torchrelay.recipe.schema import DataSection
+from torchrelay.data.order.position import DataPosition, check_position
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.store.base import Store
 
 Build = Callable[..., Any]

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
 from torchrelay.data.batch import IGNORE_LABEL
+from torchrelay.data.build.division import divide
 from torchrelay.data.dataset import Dataset, open_dataset
-from torchrelay.data.division import divide
+from torchrelay.data.formats.tok import ShardSet
 from torchrelay.data.manifest import TRAIN
-from torchrelay.data.order import Located
+from torchrelay.data.order.order import Located
 from torchrelay.data.reading import (
     IGNORED,
     Reading,
@@ -22,8 +23,7 @@ from torchrelay.data.reading import (
     make_order,
     open_reading,
 )
-from torchrelay.data.shards import ShardSet
-from torchrelay.recipe.schema import DataSection
+from torchrelay.recipe.data_schema import DataSection
 from torchrelay.store.base import Store
 
 Build = Callable[..., Any]
@@ -186,8 +186,8 @@ def test_validation_is_in_stored_order_whatever_the_recipe_says(
 @pytest.fixture
 def labelled(store: Store, tmp_path: Path) -> Store:
     """40 documents "a…" and "b…", class by letter, lengths 1 to 40."""
-    from torchrelay.data.build import BuildRequest, build_dataset
-    from torchrelay.data.input import JsonLines
+    from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+    from torchrelay.data.build.input import JsonLines
 
     lines = [f'{{"t": "{"ab"[n % 2] * (n + 1)}", "l": "{"AB"[n % 2]}"}}\n' for n in range(40)]
     (tmp_path / "a.jsonl").write_text("".join(lines))

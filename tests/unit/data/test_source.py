@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from torchrelay.core.errors import DataError, RecipeError
-from torchrelay.data.order import Located
+from torchrelay.data.order.order import Located
 from torchrelay.data.source import SourceReading, load_source
-from torchrelay.recipe.schema import DataSection
+from torchrelay.recipe.data_schema import DataSection
 
 
 class Squares:

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from torchrelay.data.build.token_writer import ShardSettings, ShardWriter
 from torchrelay.data.dataset import Dataset, open_dataset
 from torchrelay.data.layout import tokenizer_key
 from torchrelay.data.manifest import ShardEntry
-from torchrelay.data.shard_writer import ShardSettings, ShardWriter
 from torchrelay.data.verify import Finding, verify_dataset
 from torchrelay.store.base import Store
 

@@ -6,8 +6,8 @@ from tests.unit.checkpoint.support import ALONE
 from tests.unit.train.support import Heard, recipe
 from torchrelay.checkpoint.manifest import Progress
 from torchrelay.core.errors import ModelError, NotFoundError
-from torchrelay.data.build import BuildRequest, build_dataset
-from torchrelay.data.input import TextFiles
+from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+from torchrelay.data.build.input import TextFiles
 from torchrelay.store.files import FileStore
 from torchrelay.train.keep import Keeper
 from torchrelay.train.sample import SampleRequest, Written, write_sample

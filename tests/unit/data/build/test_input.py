@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.input import JsonLines, TextFiles, match_files
+from torchrelay.data.build.input import JsonLines, TextFiles, match_files
 
 
 def texts(source: Any) -> list[bytes]:

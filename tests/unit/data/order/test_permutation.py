@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchrelay.data.permutation import make_key, mix, mix_int, permute
+from torchrelay.data.order.permutation import make_key, mix, mix_int, permute
 
 
 def whole(size: int, key: int) -> list[int]:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.position import DataPosition, check_position
+from torchrelay.data.order.position import DataPosition, check_position
 
 HERE = DataPosition(dataset_version="ab" * 32, seed=7, order_version=1, global_slot=1200)
 

@@ -7,10 +7,10 @@ import pytest
 
 from torchrelay.core.errors import DataError
 from torchrelay.data import build as build_module
-from torchrelay.data.build import BuildRequest, BuildResult, build_dataset
+from torchrelay.data.build.dataset_build import BuildRequest, BuildResult, build_dataset
+from torchrelay.data.build.input import Input, JsonLines, TextFiles
 from torchrelay.data.dataset import Dataset, list_refs, open_dataset
-from torchrelay.data.input import Input, JsonLines, TextFiles
-from torchrelay.data.shards import ShardSet
+from torchrelay.data.formats.tok import ShardSet
 from torchrelay.data.tokenizer import load_tokenizer
 from torchrelay.store.base import Store
 from torchrelay.store.files import FileStore

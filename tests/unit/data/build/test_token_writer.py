@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchrelay.data.build.token_writer import ShardSettings, ShardWriter
+from torchrelay.data.formats.tok import ShardSet
 from torchrelay.data.manifest import ShardEntry
-from torchrelay.data.shard_writer import ShardSettings, ShardWriter
-from torchrelay.data.shards import ShardSet
 from torchrelay.store.base import Store
 from torchrelay.store.open import open_store
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
 from torchrelay.data import order as order_module
-from torchrelay.data.order import BLOCK_SLOTS, ORDER_VERSION, Order, OrderSettings, choose_lanes
+from torchrelay.data.order.order import BLOCK_SLOTS, ORDER_VERSION, Order, OrderSettings, choose_lanes
 
 
 def make(

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
-from torchrelay.data import shards as shards_module
+from torchrelay.data.build.token_writer import ShardSettings, ShardWriter
+from torchrelay.data.formats import tok as shards_module
+from torchrelay.data.formats.tok import Footer, ShardSet, encode_footer, footer_start, parse_footer
 from torchrelay.data.manifest import ShardEntry
-from torchrelay.data.shard_writer import ShardSettings, ShardWriter
-from torchrelay.data.shards import Footer, ShardSet, encode_footer, footer_start, parse_footer
 from torchrelay.store.base import Store
 from torchrelay.store.files import FileStore
 from torchrelay.store.open import open_store

@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import xxhash
+
 from torchrelay import __version__
 from torchrelay.core.clock import Clock, iso_time, system_clock
 from torchrelay.core.errors import DataError
-from torchrelay.data.division import SplitRule, check_share, cut_parts, divide
-from torchrelay.data.input import Document, Input, Label
+from torchrelay.data.build.division import SplitRule, check_share, cut_parts, divide
+from torchrelay.data.build.input import Document, Input, Label
+from torchrelay.data.build.token_writer import ShardSettings, ShardWriter
 from torchrelay.data.layout import check_name, dataset_folder
 from torchrelay.data.manifest import (
-    SPLITS,
+    TRAIN,
+    VALIDATION,
     BuildRecord,
+    Content,
     Manifest,
     ShardEntry,
     choose_token_dtype,
     make_manifest,
 )
 from torchrelay.data.publish import publish
-from torchrelay.data.shard_writer import ShardSettings, ShardWriter
 from torchrelay.data.tokenizer import (
     ByteTokenizer,
     CharacterSurvey,
@@ -83,6 +87,8 @@ class _Piece(NamedTuple):
     document: Document
     offset: int
     """Where it begins in the document, in bytes."""
+    document_id: int
+    """Hash of what the split gets of the document."""
 
 
 class _Plan(NamedTuple):
@@ -109,7 +115,7 @@ def build_dataset(
         labelled=plan.label_ids is not None,
         shard_bytes=request.shard_bytes,
     )
-    writers = {split: ShardWriter(store, dataset_folder(name), settings) for split in SPLITS}
+    writers = {split: ShardWriter(store, dataset_folder(name), settings) for split in (TRAIN, VALIDATION)}
     count = _Count()
     batches = _gather(_cut(_counted(request, "tokenizing", count, progress), request))
     for batch in batches:
@@ -199,10 +205,16 @@ def _cut(documents: Iterable[Document], request: BuildRequest) -> Iterator[_Piec
     for document in documents:
         for span in divide(document.text, request.split, request.validation):
             text = document.text[span.start : span.stop]
+            document_id = xxhash.xxh3_64_intdigest(text)
             for part in cut_parts(text, _PART_BYTES):
                 is_last = part.stop == len(text)
                 yield _Piece(
-                    span.split, text[part.start : part.stop], is_last, document, span.start + part.start
+                    span.split,
+                    text[part.start : part.stop],
+                    is_last,
+                    document,
+                    span.start + part.start,
+                    document_id,
                 )
 
 
@@ -228,7 +240,8 @@ def _write(batch: list[_Piece], plan: _Plan, writers: dict[str, ShardWriter]) ->
         writer.append(ids, len(piece.text))
         if piece.is_last:
             label = piece.document.label
-            writer.end_document(None if plan.label_ids is None or label is None else plan.label_ids[label])
+            number = None if plan.label_ids is None or label is None else plan.label_ids[label]
+            writer.end_document(piece.document_id, number)
 
 
 def _decode(piece: _Piece) -> str:
@@ -279,8 +292,13 @@ def _describe(
     }
     return make_manifest(
         name,
-        tokenizer=describe_tokenizer(plan.tokenizer),
-        splits=splits,
-        label_names=None if plan.label_ids is None else tuple(str(label) for label in plan.label_ids),
-        build=BuildRecord(arguments=arguments, code=__version__, created=created),
+        Content(
+            kind="tokens",
+            format="tok",
+            tokenizer=describe_tokenizer(plan.tokenizer),
+            token_dtype=choose_token_dtype(plan.tokenizer.vocabulary),
+            splits=splits,
+            label_names=None if plan.label_ids is None else tuple(str(label) for label in plan.label_ids),
+        ),
+        BuildRecord(arguments=arguments, code=__version__, created=created),
     )

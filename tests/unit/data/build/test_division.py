@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.division import check_share, cut_parts, divide, find_boundary
+from torchrelay.data.build.division import check_share, cut_parts, divide, find_boundary
 
 
 def spans(text: bytes, rule: str, share: float) -> list[tuple[str, bytes]]:

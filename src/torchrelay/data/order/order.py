@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.permutation import make_key, mix, permute
+from torchrelay.data.order.permutation import make_key, mix, permute
 
 ORDER_VERSION = 1
 """Goes into a run's position; changes whenever the same slot would give another sample."""

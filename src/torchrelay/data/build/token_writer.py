@@ -12,9 +12,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from torchrelay.data.formats.tok import Footer, encode_footer, numpy_type
 from torchrelay.data.layout import shard_key
 from torchrelay.data.manifest import ShardEntry, TokenDtype
-from torchrelay.data.shards import Footer, encode_footer, numpy_type
 from torchrelay.store.base import Store
 
 
@@ -43,6 +43,7 @@ class ShardWriter:
         self._fill = 0
         """Tokens in the buffer."""
         self._ends: list[int] = []
+        self._ids: list[int] = []
         self._labels: list[int] = []
         self._longest = 0
         self._text_bytes = 0
@@ -72,10 +73,11 @@ class ShardWriter:
             tokens = tokens[room:]
         self._open_text_bytes += text_bytes
 
-    def end_document(self, label: int | None) -> None:
-        """Set the end mark; `label` is the document's class where documents have one."""
+    def end_document(self, document_id: int, label: int | None) -> None:
+        """Set the end mark; `document_id` is below 2**64, `label` the class where documents have one."""
         self.append(self._end_mark, 0)
         self._ends.append(self._fill)
+        self._ids.append(document_id)
         if label is not None:
             self._labels.append(label)
         self._longest = max(self._longest, self._open_tokens)
@@ -108,7 +110,9 @@ class ShardWriter:
             tokens=num_tokens,
             token_dtype=self._settings.token_dtype,
             ends=np.array(self._ends, np.uint64),
+            ids=np.array(self._ids, np.uint64),
             labels=np.array(self._labels, np.int32) if self._settings.labelled else None,
+            packs=None,
             continues=self._continues,
         )
         # In two parts, because joining them would copy all of the tokens.
@@ -119,11 +123,11 @@ class ShardWriter:
             xxh3_128.update(part)
         entry = ShardEntry(
             key=shard_key(sha256.hexdigest()),
-            documents=len(self._ends),
+            samples=len(self._ends),
             tokens=num_tokens,
             bytes=sum(map(len, parts)),
             text_bytes=self._text_bytes,
-            longest_document=self._longest,
+            longest=self._longest,
             continues=self._continues,
             sha256=sha256.hexdigest(),
             xxh3_128=xxh3_128.hexdigest(),
@@ -133,5 +137,5 @@ class ShardWriter:
             for part in parts:
                 writer.write(part)
         self._entries.append(entry)
-        self._ends, self._labels = [], []
+        self._ends, self._ids, self._labels = [], [], []
         self._longest = self._text_bytes = 0

@@ -1,0 +1,1 @@
+"""Manifests for data that other libraries wrote; not one byte of it is changed."""

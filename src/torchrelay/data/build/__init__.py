@@ -1,0 +1,1 @@
+"""Making versions of datasets from what people have."""

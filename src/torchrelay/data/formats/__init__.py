@@ -1,0 +1,1 @@
+"""How the bytes of a shard become samples, one file a format."""

@@ -1,0 +1,1 @@
+"""Which sample every slot of a run is, as pure functions."""
