@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from torchrelay.recipe.types import PositiveInt, Seconds, Section, Size, safe
+from torchrelay.recipe.types import Listed, PositiveInt, Seconds, Section, Size, safe
 
 
 class MixturePart(Section):
@@ -45,15 +45,15 @@ class DataSection(Section):
     dataset: str | None = safe(None)
     """`NAME`, `NAME@REF`, `NAME@TAG` or `NAME@VERSION` of a dataset in a store. A resumed run must find
     the same version under it."""
-    mixture: tuple[MixturePart, ...] | None = safe(None)
+    mixture: Listed[MixturePart] | None = safe(None)
     """Several datasets, read in exact proportion to their weights. New weights count from where a run
     resumes; validation reads all parts, one after the other."""
-    curriculum: tuple[CurriculumPoint, ...] = safe(())
+    curriculum: Listed[CurriculumPoint] = safe(())
     """Later weights of the mixture, in ascending order of `at`."""
     migrate_from: str | None = safe(None)
     """Version (its first digits) that a resumed run has read so far: allows another version of the
     dataset, which is read from its start from then on."""
-    skip: tuple[str, ...] = safe(())
+    skip: Listed[str] = safe(())
     """Slots that are left out, such as "12000..12800" (up to, not including, the second)."""
     store: str | None = safe(None)
     """URL of the store that holds the datasets. Default: `run.store`."""

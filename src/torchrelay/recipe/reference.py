@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from torchrelay.core.units import Every, write_seconds
+from torchrelay.core.units import Every, format_bytes, write_seconds
 from torchrelay.recipe.difference import may_change
 from torchrelay.recipe.schema import Recipe
 
@@ -51,8 +51,21 @@ def _sections(prefix: str, section: type[BaseModel], definitions: Mapping[str, A
 
 
 def _section_type(field: FieldInfo) -> type[BaseModel] | None:
-    candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    """The section that a key, or each item of its list, is."""
+    return next(_section_types(field.annotation), None)
+
+
+def _section_types(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _section_types(argument)
+
+
+def _is_single(field: FieldInfo) -> bool:
+    """Whether the key is one section, whose own keys say all; not a list of sections."""
+    candidates = [field.annotation, *get_args(field.annotation)]
+    return any(isinstance(c, type) and issubclass(c, BaseModel) for c in candidates)
 
 
 def _table(section: type[BaseModel], definitions: Mapping[str, Any]) -> Iterator[str]:
@@ -62,7 +75,7 @@ def _table(section: type[BaseModel], definitions: Mapping[str, Any]) -> Iterator
     for name, field in section.model_fields.items():
         cells = [
             f"`{name}`",
-            "section" if _section_type(field) else _type(properties[name]),
+            "section" if _is_single(field) else _type(properties[name]),
             _default(field),
             _resume(field),
             " ".join((field.description or "").split()),
@@ -87,8 +100,14 @@ def _branch(schema: Mapping[str, Any]) -> str:
     if schema["type"] == "object":
         return "mapping"
     if schema["type"] == "array":
-        return f"list of {len(schema['prefixItems'])} numbers"
+        return _list(schema)
     return ", ".join([_NAMES[schema["type"]], *limits])
+
+
+def _list(schema: Mapping[str, Any]) -> str:
+    if "prefixItems" in schema:
+        return f"list of {len(schema['prefixItems'])} numbers"
+    return "list of sections" if "$ref" in schema["items"] else "list of texts"
 
 
 def _choice(values: Sequence[str]) -> str:
@@ -100,12 +119,12 @@ def _number(value: float) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    if _section_type(field) is not None:
+    if _is_single(field):
         return "*required*" if field.is_required() else "—"
     if field.is_required():
         return "*required*"
     value = field.get_default(call_default_factory=True)
-    if value is None or value == {} or value is PydanticUndefined:
+    if value in (None, {}, ()) or value is PydanticUndefined:
         return "—"
     return f"`{_written(value, field)}`"
 
@@ -115,12 +134,15 @@ def _written(value: object, field: FieldInfo) -> str:
     if isinstance(value, Every | str):
         return str(value)
     extra = field.json_schema_extra
-    if isinstance(value, float) and isinstance(extra, dict) and extra.get("written") == "duration":
+    written = extra.get("written") if isinstance(extra, dict) else None
+    if isinstance(value, float) and written == "duration":
         return write_seconds(value)
+    if isinstance(value, int) and written == "size":
+        return format_bytes(value).replace(" ", "")
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)
 
 
 def _resume(field: FieldInfo) -> str:
-    if _section_type(field) is not None:
+    if _is_single(field):
         return ""
     return "may change" if may_change(field) else "fixed"

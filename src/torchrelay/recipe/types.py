@@ -1,6 +1,6 @@
 """The value types that recipe fields are made of, and what every section has in common."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
 
@@ -51,6 +51,10 @@ Share = Annotated[
     float, Strict(False), BeforeValidator(parse_fraction), Field(json_schema_extra={"written": "share"})
 ]
 """A part of a whole: "10%" or 0.1."""
+
+Item = TypeVar("Item")
+Listed = Annotated[tuple[Item, ...], Strict(False)]
+"""Any number of values, written as a YAML list."""
 
 Pair = Annotated[tuple[float, float], Strict(False)]
 

@@ -1,5 +1,6 @@
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
@@ -18,11 +19,16 @@ def rows(section: str) -> dict[str, list[str]]:
 
 def sections(prefix: str, section: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
     for name, field in section.model_fields.items():
-        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield f"{prefix}{name}", kind
-                yield from sections(f"{prefix}{name}.", kind)
+        for kind in models(field.annotation):
+            yield f"{prefix}{name}", kind
+            yield from sections(f"{prefix}{name}.", kind)
+
+
+def models(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models(argument)
 
 
 def test_every_key_of_every_section_has_a_row_with_a_meaning() -> None:
@@ -56,6 +62,10 @@ def test_the_resume_column_says_what_the_schema_says() -> None:
         ("parallel", "timeout", "duration, > 0", "`600s`"),
         ("data", "shuffle", "true or false", "`true`"),
         ("data", "options", "mapping", "—"),
+        ("data", "skip", "list of texts", "—"),
+        ("data", "mixture", "list of sections", "—"),
+        ("data.mixture", "weight", "number, > 0", "*required*"),
+        ("data", "prefetch_bytes", "size, > 0", "`256MiB`"),
     ],
 )
 def test_types_and_defaults_are_shown_as_people_write_them(section, key, kind, default) -> None:
