@@ -13,6 +13,7 @@ from torchrelay.data.layout import (
     manifest_key,
     parse_reference,
     ref_key,
+    tag_key,
 )
 from torchrelay.data.manifest import Manifest
 from torchrelay.data.manifest_json import parse_manifest
@@ -49,7 +50,7 @@ class Dataset:
 
 
 def open_dataset(store: Store, reference: str) -> Dataset:
-    """The version that `NAME`, `NAME@3` or `NAME@<version>` names; DataError when there is none."""
+    """The version that `NAME`, `NAME@3`, `NAME@TAG` or `NAME@<version>` names; DataError if there is none."""
     wanted = parse_reference(reference)
     return Dataset(manifest=read_manifest(store, wanted.name, _find_version(store, wanted)), store=store)
 
@@ -81,12 +82,40 @@ def list_refs(store: Store, name: str) -> list[int]:
 
 def read_ref(store: Store, name: str, number: int) -> Ref:
     """One ref; DataError when it is damaged, NotFoundError when it does not exist."""
-    key = ref_key(name, number)
+    tree = _read_pointer(store, ref_key(name, number))
+    return Ref(number, tree["version"], tree["created"])
+
+
+def _read_pointer(store: Store, key: str) -> dict[str, str]:
     try:
         tree: dict[str, Any] = json.loads(store.get(key))
-        return Ref(number, str(tree["version"]), str(tree["created"]))
+        return {name: str(tree[name]) for name in ("version", "created")}
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{store.url}/{key} is damaged: {error}") from error
+
+
+def newest_version(store: Store, name: str) -> str | None:
+    """The version that the dataset's newest ref points to; None when there is no such dataset."""
+    numbers = list_refs(store, name)
+    return read_ref(store, name, numbers[-1]).version if numbers else None
+
+
+def list_tags(store: Store, name: str) -> dict[str, str]:
+    """Versions by tag, sorted by tag."""
+    keys = [entry.key for entry in store.list(f"{dataset_folder(name)}/tags")]
+    tags = [key.rpartition("/")[2].removesuffix(".json") for key in keys]
+    return {tag: read_tag(store, name, tag) for tag in tags}
+
+
+def list_versions(store: Store, name: str) -> list[str]:
+    """Every version that has a manifest, sorted; also those that no ref points to any more."""
+    keys = [entry.key for entry in store.list(f"{dataset_folder(name)}/versions")]
+    return sorted({key.split("/")[3] for key in keys if key.endswith("/manifest.json")})
+
+
+def read_tag(store: Store, name: str, tag: str) -> str:
+    """The version that a tag names; DataError when it is damaged, NotFoundError when there is none."""
+    return _read_pointer(store, tag_key(name, tag))["version"]
 
 
 def _find_version(store: Store, wanted: Reference) -> str:
@@ -97,17 +126,29 @@ def _find_version(store: Store, wanted: Reference) -> str:
         return read_ref(store, wanted.name, numbers[-1]).version
     if wanted.number in numbers:
         return read_ref(store, wanted.name, wanted.number).version
+    if wanted.tag is not None:
+        return _match_tag(store, wanted.name, wanted.tag)
     if wanted.version is None:
         raise DataError(
             f"dataset {wanted.name!r} has no ref {wanted.pin}",
-            hint=f"its refs are 1 to {numbers[-1]}; torchrelay data show {wanted.name} lists them",
+            hint=f"its refs are {numbers[0]} to {numbers[-1]}; torchrelay data show {wanted.name} lists them",
         )
     return _match_version(store, wanted.name, wanted.version)
 
 
+def _match_tag(store: Store, name: str, tag: str) -> str:
+    try:
+        return read_tag(store, name, tag)
+    except NotFoundError as error:
+        tags = list_tags(store, name)
+        raise DataError(
+            f"dataset {name!r} has no tag {tag!r}{nearest(tag, list(tags))}",
+            hint=f"tags: {', '.join(tags) or 'none yet'}; torchrelay data tag {name}@REF {tag} makes it",
+        ) from error
+
+
 def _match_version(store: Store, name: str, start: str) -> str:
-    keys = [entry.key for entry in store.list(f"{dataset_folder(name)}/versions")]
-    versions = sorted({key.split("/")[3] for key in keys if key.endswith("/manifest.json")})
+    versions = list_versions(store, name)
     matches = [version for version in versions if version.startswith(start)]
     if len(matches) == 1:
         return matches[0]

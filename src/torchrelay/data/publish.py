@@ -23,12 +23,14 @@ class Published(NamedTuple):
     """False when the newest ref pointed to this version before."""
 
 
-def publish(store: Store, manifest: Manifest, tokenizer_file: bytes) -> Published:
+def publish(store: Store, manifest: Manifest, tokenizer_file: bytes | None) -> Published:
     """Write what belongs to the version and point a new ref to it, unless the newest one does already.
 
-    Several publishers at once get refs of their own, in the order in which they come.
+    `tokenizer_file` is None where the data has no tokenizer. Several publishers at once get refs of
+    their own, in the order in which they come.
     """
-    store.put(tokenizer_key(manifest.name, manifest.version), tokenizer_file)
+    if tokenizer_file is not None:
+        store.put(tokenizer_key(manifest.name, manifest.version), tokenizer_file)
     if not _has_manifest(store, manifest):
         store.put(manifest_key(manifest.name, manifest.version), write_manifest(manifest))
     content = json.dumps({"version": manifest.version, "created": manifest.build.created}).encode() + b"\n"

@@ -9,10 +9,13 @@ import xxhash
 
 from torchrelay.core.errors import DataError, NotFoundError
 from torchrelay.data.dataset import Dataset
-from torchrelay.data.formats.tok import TokenShard, open_tok
+from torchrelay.data.diff import collect_ids
+from torchrelay.data.formats.opener import sample_opener, token_opener
+from torchrelay.data.formats.sample import SampleShard
+from torchrelay.data.formats.tok import TokenShard
 from torchrelay.data.layout import tokenizer_key
-from torchrelay.data.manifest import Manifest, ShardEntry
-from torchrelay.data.shard_bytes import join_key
+from torchrelay.data.manifest import Content, ShardEntry
+from torchrelay.data.shard_bytes import join_key, read_index
 from torchrelay.data.tokenizer import load_tokenizer
 
 Progress = Callable[[int, int], None]
@@ -25,12 +28,14 @@ class Finding(NamedTuple):
     split: str
     """Split of the shard, or empty where it concerns the whole version."""
     key: str
-    """Shard or file, relative to the dataset's folder."""
+    """Shard or file, relative to the dataset's folder; or the split where it concerns all of one."""
     problem: str
 
 
 def verify_dataset(dataset: Dataset, *, progress: Progress) -> list[Finding]:
-    """Check size, both hashes, footer and token range of every shard, and the tokenizer; empty when sound."""
+    """Check both hashes and the content of every shard, the tokenizer, and that no sample is in two
+    splits; empty when all is sound. Holds one shard in memory.
+    """
     manifest = dataset.manifest
     findings = list(_check_tokenizer(dataset))
     pairs = [(split, entry) for split, entries in manifest.splits.items() for entry in entries]
@@ -40,10 +45,13 @@ def verify_dataset(dataset: Dataset, *, progress: Progress) -> list[Finding]:
         findings += [Finding(split, entry.key, problem) for problem in _check_shard(dataset, entry)]
         done += entry.bytes
         progress(done, total)
-    return findings
+    return findings or list(_check_splits(dataset))
 
 
 def _check_tokenizer(dataset: Dataset) -> Iterator[Finding]:
+    record = dataset.manifest.content.tokenizer
+    if record is None or record.kind == "unknown":
+        return
     try:
         load_tokenizer(dataset.store, dataset.manifest)
     except DataError as error:
@@ -51,12 +59,37 @@ def _check_tokenizer(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("", key.removeprefix(f"{dataset.folder}/"), error.message)
 
 
+def _check_splits(dataset: Dataset) -> Iterator[Finding]:
+    """The same sample in two splits would be learned by heart and then measured."""
+    ids = {split: collect_ids(dataset, split) for split in dataset.manifest.splits}
+    names = list(ids)
+    for number, split in enumerate(names):
+        for other in names[:number]:
+            mine, theirs = ids[split], ids[other]
+            if mine is None or theirs is None:
+                continue
+            both = np.intersect1d(mine, theirs, assume_unique=True)
+            if len(both):
+                yield Finding(
+                    split, split, f"{len(both):,} samples are in {other} too, id {both[0]:016x} first"
+                )
+
+
 def _check_shard(dataset: Dataset, entry: ShardEntry) -> Iterator[str]:
     try:
         data = _read(dataset, entry)
+        index = read_index(dataset.store, dataset.folder, entry)
     except NotFoundError:
         yield "is missing"
         return
+    except DataError as error:
+        yield error.message
+        return
+    wrong = list(_check_bytes(data, entry))
+    yield from wrong or _check_content(dataset.manifest.content, memoryview(data), entry, index)
+
+
+def _check_bytes(data: bytes, entry: ShardEntry) -> Iterator[str]:
     if len(data) != entry.bytes:
         yield f"has {len(data):,} bytes, the manifest says {entry.bytes:,}"
         return
@@ -64,38 +97,78 @@ def _check_shard(dataset: Dataset, entry: ShardEntry) -> Iterator[str]:
         "sha256": (hashlib.sha256(data).hexdigest(), entry.sha256),
         "xxh3_128": (xxhash.xxh3_128_hexdigest(data), entry.xxh3_128),
     }
-    wrong = [
-        f"{name} is {got}, the manifest says {told}" for name, (got, told) in hashes.items() if got != told
-    ]
-    yield from wrong
-    if wrong:
+    for name, (got, told) in hashes.items():
+        if got != told:
+            yield f"{name} is {got}, the manifest says {told}"
+
+
+def _check_content(
+    content: Content, data: memoryview, entry: ShardEntry, index: bytes | None
+) -> Iterator[str]:
+    """What the hashes cannot tell: whether the bytes are what the manifest says they are."""
+    if entry.unpack is not None:  # its hashes are right, and unpacking is what made its counts
         return
     try:
-        shard = open_tok(data, entry, dataset.manifest.token_dtype)
+        if content.kind == "tokens":
+            yield from _check_tokens(token_opener(content)(data, entry, index), entry, content)
+        else:
+            yield from _check_samples(sample_opener(content)(data, entry, index), entry)
     except (ValueError, KeyError, TypeError) as error:
         yield str(error)
+    except DataError as error:
+        yield error.message
+
+
+def _check_samples(shard: SampleShard, entry: ShardEntry) -> Iterator[str]:
+    if len(shard) != entry.samples:
+        yield f"has {len(shard):,} samples, the manifest says {entry.samples:,}"
         return
-    yield from _check_content(shard, entry, dataset.manifest)
+    for index in range(len(shard)):
+        shard.sample(index)
 
 
-def _check_content(shard: TokenShard, entry: ShardEntry, manifest: Manifest) -> Iterator[str]:
-    vocabulary, end_token = manifest.tokenizer.vocabulary, manifest.tokenizer.end_token
+def _check_tokens(shard: TokenShard, entry: ShardEntry, content: Content) -> Iterator[str]:
+    tokenizer = content.tokenizer
+    if tokenizer is None:
+        return
     highest = int(shard.tokens.max(initial=0))
-    if highest >= vocabulary:
-        yield f"holds token {highest}, the vocabulary has {vocabulary}"
+    if highest >= tokenizer.vocabulary:
+        yield f"holds token {highest}, the vocabulary has {tokenizer.vocabulary}"
     ends = shard.ends.astype(np.int64)
     if (np.diff(ends, prepend=0) < 1).any() or int(ends.max(initial=0)) > entry.tokens:
         yield "its document ends are not in order"
-    elif (shard.tokens[ends - 1] != end_token).any():
+    elif tokenizer.end_token is not None and (shard.tokens[ends - 1] != tokenizer.end_token).any():
         yield "a document does not end with the end mark"
-    if (shard.labels is None) != (manifest.num_labels is None):
+    yield from _check_labels(shard, content)
+    yield from _check_packs(shard, content)
+
+
+def _check_labels(shard: TokenShard, content: Content) -> Iterator[str]:
+    names = content.label_names
+    if (shard.labels is None) != (names is None):
         yield "has labels where the manifest has none, or the other way round"
-    elif shard.labels is not None and manifest.num_labels is not None:
+    elif shard.labels is not None and names is not None:
         lowest, highest = int(shard.labels.min(initial=0)), int(shard.labels.max(initial=0))
-        if lowest < 0 or highest >= manifest.num_labels:
-            yield f"holds label {highest if lowest >= 0 else lowest}, there are {manifest.num_labels} classes"
+        if lowest < 0 or highest >= len(names):
+            yield f"holds label {highest if lowest >= 0 else lowest}, there are {len(names)} classes"
+
+
+def _check_packs(shard: TokenShard, content: Content) -> Iterator[str]:
+    if shard.packs is None or content.pack_length is None:
+        return
+    order = shard.packs.order
+    if not np.array_equal(np.sort(order), np.arange(len(shard.ends), dtype=np.uint32)):
+        yield "its packs do not hold every document once"
+        return
+    lengths = np.diff(shard.ends.astype(np.int64), prepend=0)[order]
+    sums = np.diff(np.cumsum(lengths)[shard.packs.ends.astype(np.int64) - 1], prepend=0)
+    longest = int(sums.max(initial=0))
+    if longest > content.pack_length:
+        yield f"a pack has {longest:,} tokens, the manifest says at most {content.pack_length:,}"
 
 
 def _read(dataset: Dataset, entry: ShardEntry) -> bytes:
+    """The span; of a whole object one byte more, so that an object that is too long is seen."""
     store, folder = dataset.shard_place()
-    return store.get(join_key(folder, entry.key), start=entry.start, length=entry.bytes + 1)
+    extra = 1 if entry.start == 0 and dataset.manifest.base is None else 0
+    return store.get(join_key(folder, entry.key), start=entry.start, length=entry.bytes + extra)

@@ -48,7 +48,7 @@ def test_build_sums_up_what_was_built_and_what_to_type_next(call: Call) -> None:
     assert lines[0].split()[:3] == ["split", "documents", "tokens"]
     for line, split in zip(lines[1:3], ("train", "validation"), strict=True):
         totals = manifest.totals(split)
-        assert line.split()[:3] == [split, f"{totals.documents:,}", f"{totals.tokens:,}"]
+        assert line.split()[:3] == [split, f"{totals.samples:,}", f"{totals.tokens:,}"]
     assert f"{manifest.short_version} (ref 1)" in out
     assert f"file://{Path.cwd()}/relay-store/datasets/texts" in out
     assert "torchrelay data show texts" in out
@@ -64,10 +64,10 @@ def test_files_that_the_shell_has_listed_are_taken_too(call: Call) -> None:
     files = [f"{number:02d}.txt" for number in range(12)]
     assert call("build", "some", "--validation", "30%", "--text", *files)[0] == 0
     manifest = open_dataset(open_store("relay-store"), "some").manifest
-    assert sum(manifest.totals(split).documents for split in ("train", "validation")) == 12
+    assert sum(manifest.totals(split).samples for split in ("train", "validation")) == 12
     assert call("build", "two", "--text", "0*.txt", "--text", "1*.txt", "--store", "memory://cli-two")[0] == 0
     manifest = open_dataset(open_store("memory://cli-two"), "two").manifest
-    assert sum(manifest.totals(split).documents for split in ("train", "validation")) == 20
+    assert sum(manifest.totals(split).samples for split in ("train", "validation")) == 20
 
 
 def test_json_lines_with_labels(call: Call) -> None:
@@ -115,7 +115,7 @@ def test_list_shows_every_dataset_at_its_newest_ref(built: Call) -> None:
     tree = json.loads(built("list", "--json")[1])
     assert [(row["name"], row["ref"]) for row in tree] == [("other", 2), ("texts", 1)]
     assert tree[1]["version"] == open_dataset(open_store("relay-store"), "texts").manifest.version
-    assert tree[1]["splits"]["train"]["documents"] + tree[1]["splits"]["validation"]["documents"] == 30
+    assert tree[1]["splits"]["train"]["samples"] + tree[1]["splits"]["validation"]["samples"] == 30
 
 
 def test_list_of_an_empty_store_says_so(call: Call) -> None:

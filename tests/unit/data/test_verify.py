@@ -77,10 +77,14 @@ def crooked(dataset: Dataset, *, labelled: bool = False, **changes: Any) -> Data
     options |= {name: changes.pop(name) for name in list(changes) if name in options}
     writer = ShardWriter(dataset.store, dataset.folder, ShardSettings(shard_bytes=1024, **options))
     writer.append(np.array(changes.pop("tokens", [1, 2, 3])), 3)
-    writer.end_document(changes.pop("label", None))
+    writer.end_document(7, changes.pop("label", None))
     entries: tuple[ShardEntry, ...] = writer.close()
-    manifest = replace(dataset.manifest, splits={"train": entries, "validation": ()}, **changes)
-    return replace(dataset, manifest=manifest)
+    return with_content(dataset, splits={"train": entries}, **changes)
+
+
+def with_content(dataset: Dataset, **changes: Any) -> Dataset:
+    content = replace(dataset.manifest.content, **changes)
+    return replace(dataset, manifest=replace(dataset.manifest, content=content))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +112,14 @@ def test_content_that_does_not_fit_is_named(dataset: Dataset, changes: dict[str,
 def test_a_shard_that_is_not_what_its_entry_says_is_named(dataset: Dataset) -> None:
     made = crooked(dataset)
     (entry,) = made.manifest.splits["train"]
-    lying = {"train": (replace(entry, documents=9),), "validation": ()}
-    (finding,) = problems(replace(made, manifest=replace(made.manifest, splits=lying)))
+    (finding,) = problems(with_content(made, splits={"train": (replace(entry, samples=9),)}))
     assert "its trailer tells" in finding.problem
+
+
+def test_a_sample_in_two_splits_is_named(dataset: Dataset) -> None:
+    splits = dict(dataset.manifest.splits)
+    twice = splits["validation"][0]
+    splits["train"] = (*splits["train"], twice)
+    (finding,) = problems(with_content(dataset, splits=splits))
+    assert finding.split == "validation"
+    assert finding.problem.startswith(f"{twice.samples:,} samples are in train too, id ")
