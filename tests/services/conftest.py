@@ -1,6 +1,7 @@
 """A real S3 server for the session: SeaweedFS in a folder of its own, on ports that were free."""
 
 import json
+import os
 import socket
 import subprocess
 import time
@@ -11,6 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.proxy import FaultProxy
+
+# Without keys obstore would ask the machine's metadata service, which is not of this machine: no test may.
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+os.environ["AWS_METADATA_ENDPOINT"] = "http://127.0.0.1:1"
+os.environ["GOOGLE_SKIP_SIGNATURE"] = "true"
+
 BUCKET = "relay-test"
 ABSENT = "relay-absent"
 """A bucket that the writer may use and nobody made."""
@@ -20,7 +28,7 @@ _VERBS = ("Read", "Write", "List")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Server:
-    """A running server with one bucket and three identities."""
+    """A running server with one bucket and several identities."""
 
     endpoint: str
     bucket: str
@@ -28,6 +36,8 @@ class S3Server:
     """What a process needs to use the bucket."""
     read_only: dict[str, str]
     """The same for an identity that may only read and list."""
+    datasets_only: dict[str, str]
+    """The same for one that may only read and list what lies under `datasets/` in the bucket."""
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +57,7 @@ def s3_server(
             bucket=BUCKET,
             environment=_environment(endpoint, "writer"),
             read_only=_environment(endpoint, "reader"),
+            datasets_only=_environment(endpoint, "student"),
         )
     finally:
         process.kill()  # its folder is thrown away; a polite end takes ten seconds
@@ -59,6 +70,21 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     return s3_server
+
+
+@pytest.fixture
+def fault_proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    """A proxy in front of the server that does what its rules say; see `tests.services.proxy`."""
+    proxy = FaultProxy(s3_server.endpoint)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def faulty_s3(s3: S3Server, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> FaultProxy:
+    """The proxy, with the environment of the writing identity set so that everything goes through it."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fault_proxy.endpoint)
+    return fault_proxy
 
 
 def _environment(endpoint: str, who: str) -> dict[str, str]:
@@ -81,6 +107,7 @@ def _command(program: str, folder: Path) -> tuple[str, list[str]]:
         _identity("admin", "Admin", "Read", "Write", "List", "Tagging"),
         _identity("writer", *(f"{verb}:{name}" for verb in _VERBS for name in (BUCKET, ABSENT))),
         _identity("reader", f"Read:{BUCKET}", f"List:{BUCKET}"),
+        _identity("student", f"Read:{BUCKET}/datasets/*", f"List:{BUCKET}/datasets/*"),
     ]
     (folder / "identities.json").write_text(json.dumps({"identities": identities}))
     (folder / "data").mkdir()

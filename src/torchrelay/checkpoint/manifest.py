@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchrelay.core.errors import DamagedError
+from torchrelay.data.order.position import DataPosition
 
-SCHEMA = 1
+SCHEMA = 2
 _COMMIT_NAME = re.compile(r"(COMMITTED|QUARANTINE)-(\d{12})-(\d+)\.json")
 
 
@@ -60,10 +61,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where training stands after `step` updates; the whole position in the data is `samples`."""
+    """Where training stands after `step` updates."""
 
     step: int
     samples: int
+    """Samples trained on; places that had none do not count."""
     tokens: int
 
 
@@ -81,9 +83,6 @@ class Origin:
     micro_batch: int
     recipe_hash: str
     code: str
-    dataset_version: str
-    order_version: int
-    seed: int
     created_s: float
 
 
@@ -95,6 +94,8 @@ class Manifest:
     """Folder of the attempt, `step-…/a-…`."""
     progress: Progress
     origin: Origin
+    position: DataPosition
+    """Where the run is in its data after these updates."""
     tensors: dict[str, SavedTensor]
     """By name: `model/<parameter>` and `optimizer/<parameter>/<state>`."""
     optimizer_groups: list[dict[str, Any]]
@@ -124,6 +125,7 @@ class Manifest:
                 raise ValueError(f"its schema is not {SCHEMA}")
             fields["progress"] = Progress(**fields["progress"])
             fields["origin"] = Origin(**fields["origin"])
+            fields["position"] = DataPosition.from_json(fields["position"])
             fields["parts"] = tuple(Part(**part) for part in fields["parts"])
             fields["tensors"] = {name: _tensor(value) for name, value in fields["tensors"].items()}
             return cls(**fields)

@@ -19,6 +19,7 @@ from torchrelay.checkpoint.manifest import Commit, Manifest, Origin, Progress
 from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.checkpoint.storage import ChunkWriter, quietly
 from torchrelay.core.errors import CheckpointError, RelayError
+from torchrelay.data.order.position import DataPosition
 from torchrelay.parallel.world import World
 
 
@@ -29,6 +30,7 @@ class Snapshot:
     tensors: Mapping[str, torch.Tensor]
     progress: Progress
     origin: Origin
+    position: DataPosition
     optimizer_groups: list[dict[str, Any]]
     optimizer_values: dict[str, dict[str, Any]]
     random_state: dict[str, Any]
@@ -58,6 +60,7 @@ def save_checkpoint(shelf: Shelf, world: World, snapshot: Snapshot) -> Commit:
             checkpoint=folder,
             progress=snapshot.progress,
             origin=snapshot.origin,
+            position=snapshot.position,
             tensors=writer.tensors,
             optimizer_groups=snapshot.optimizer_groups,
             optimizer_values=snapshot.optimizer_values,

@@ -11,6 +11,7 @@ from torchrelay.core.errors import ExitCode, RelayError
 _COMMANDS = {
     "init": "Write a commented recipe to start from.",
     "data": "Build, list, show and verify datasets.",
+    "store": "Find out whether a place can hold data and runs.",
     "recipe": "Check a recipe, or print the reference of all its keys.",
     "train": "Train a recipe; goes on where an earlier start of the run ended.",
     "status": "Where a run stands.",

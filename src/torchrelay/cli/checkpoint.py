@@ -64,7 +64,7 @@ def show(
         "replicate": manifest.origin.replicate,
         "shard": manifest.origin.shard,
         "recipe_hash": manifest.origin.recipe_hash,
-        "dataset_version": manifest.origin.dataset_version,
+        "dataset_version": manifest.position.dataset_version,
         "code": manifest.origin.code,
     }
     if as_json:

@@ -132,6 +132,20 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataRecord:
+    """Where a committed step is in the data."""
+
+    kind: ClassVar[str] = "data"
+    step: int
+    slot: int
+    """The slots below it are behind the run."""
+    parts: list[dict[str, Any]]
+    """Of each dataset of the run its name, the `samples` that were read of it (those left out by
+    `data.skip` too), and the `epoch` that this is (from 0)."""
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRecord:
     """The final model was written."""
 

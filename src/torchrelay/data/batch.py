@@ -1,11 +1,19 @@
-"""What one forward pass is given."""
+"""What one forward pass is given.
+
+torch is imported only when a batch is made, so that processes that only decode samples need none.
+"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from torchrelay.data.readings.rows import Rows
+
+if TYPE_CHECKING:
+    import torch
 
 IGNORE_LABEL = -100
 """Label of a position that is not predicted (padding)."""
@@ -15,17 +23,43 @@ IGNORE_LABEL = -100
 class MicroBatch:
     """The samples of one micro-batch, on the CPU."""
 
-    tensors: dict[str, torch.Tensor]
+    tensors: "dict[str, torch.Tensor]"
     """Text: `tokens` int64 [samples, length] and `labels` int64 [samples, length] (already shifted:
-    labels[:, t] is the token after tokens[:, t]; IGNORE_LABEL where nothing is predicted).
+    labels[:, t] is the token after tokens[:, t]; IGNORE_LABEL where nothing is predicted). Where
+    documents are told apart also `positions` and `documents`, int64 [samples, length]: the place in the
+    document and the number of the document in its row; nothing is seen or predicted across documents.
     Labelled documents: `tokens`, `attention_mask` int64 [samples, length] and `labels` int64 [samples].
-    Python sources: every array of `read`, stacked along a new first dimension."""
+    Other samples: every array of the decoded sample, put together; Python sources: of `read`."""
     num_targets: int
     """Terms of the loss sum: predicted tokens, or samples where there is one prediction a sample."""
     num_tokens: int
     """Tokens read (without padding), or samples where there are no tokens."""
     sample_ids: NDArray[np.int64]
-    """Which samples these are, [samples]."""
+    """Which samples these are, [samples]; places without a sample are left out."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+def make_batch(rows: Rows, sample_ids: NDArray[np.int64]) -> MicroBatch:
+    """The arrays of a reading as tensors, without a copy. `sample_ids` is -1 for places without a sample."""
+    import torch
+
+    if sample_ids.size and int(sample_ids.min()) < 0:
+        sample_ids = sample_ids[sample_ids >= 0]
+    return MicroBatch(
+        tensors={name: torch.from_numpy(array) for name, array in rows.arrays.items()},
+        num_targets=rows.num_targets,
+        num_tokens=rows.num_tokens,
+        sample_ids=sample_ids,
+    )
+
+
+def pin_batch(batch: MicroBatch) -> MicroBatch:
+    """The batch in page-locked memory, from which a GPU copies without waiting."""
+    return replace(batch, tensors={name: tensor.pin_memory() for name, tensor in batch.tensors.items()})
 
 
 def split_batch(batch: MicroBatch, size: int) -> Iterator[MicroBatch]:
@@ -33,6 +67,8 @@ def split_batch(batch: MicroBatch, size: int) -> Iterator[MicroBatch]:
 
     For batches whose samples all have equally many targets and tokens.
     """
+    import torch
+
     total = len(batch.sample_ids)
     pieces = {name: torch.split(tensor, size) for name, tensor in batch.tensors.items()}
     num_targets, num_tokens = batch.num_targets * size // total, batch.num_tokens * size // total
@@ -57,3 +93,5 @@ class DataFacts:
     """Number of document classes, or None where documents have no label."""
     end_token: int | None
     """Id of the mark between documents, or None."""
+    has_bounds: bool = False
+    """Whether batches tell documents apart, so that a model must neither see nor predict across them."""

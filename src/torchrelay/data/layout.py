@@ -89,9 +89,9 @@ def dataset_folder(name: str) -> str:
     return f"{ROOT}/{name}"
 
 
-def shard_key(sha256: str) -> str:
-    """Key of a shard, relative to the dataset's folder."""
-    return f"shards/{sha256[:2]}/{sha256}.tok"
+def shard_key(sha256: str, suffix: str = ".tok") -> str:
+    """Key of a shard, relative to the dataset's folder; `suffix` is .tok or .mds."""
+    return f"shards/{sha256[:2]}/{sha256}{suffix}"
 
 
 def manifest_key(name: str, version: str) -> str:

@@ -2,8 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from torchrelay.core.errors import DataError
 from torchrelay.data.manifest import ShardEntry
@@ -18,6 +18,14 @@ Decode = Callable[[memoryview, ShardEntry, bytes | None], Shard]
 TypeError when they do not fit."""
 
 
+@runtime_checkable
+class Releasing(Protocol):
+    """A source that needs to have shards closed now and then, so that their room can be used."""
+
+    def on_release(self, listener: Callable[[Collection[str] | None], None]) -> None:
+        """Have `OpenShards.drop` called when that is so."""
+
+
 class OpenShards(Generic[Shard]):
     """Shards by their number in stored order. Thread-safe."""
 
@@ -25,9 +33,11 @@ class OpenShards(Generic[Shard]):
         self.source = source
         self.entries = entries
         """In stored order."""
-        self._decode = decode
+        self.decode = decode
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._opening = threading.Lock()
+        if isinstance(source, Releasing):
+            source.on_release(self.drop)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -44,10 +54,16 @@ class OpenShards(Generic[Shard]):
             pass
         return found
 
+    def drop(self, hashes: Collection[str] | None) -> None:
+        """Close these shards (by sha256), or all; one that is still read is there until that is done."""
+        for number in list(self._open):
+            if hashes is None or self.entries[number].sha256 in hashes:
+                self._open.pop(number, None)
+
     def _open_shard(self, number: int) -> Shard:
         entry = self.entries[number]
         try:
-            shard = self._decode(self.source.open(entry), entry, self.source.index(entry))
+            shard = self.decode(self.source.open(entry), entry, self.source.index(entry))
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"shard {entry.key} is damaged: {error}",

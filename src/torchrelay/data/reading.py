@@ -1,125 +1,102 @@
-"""What a sample of a token dataset is: a packed window, a document, or a labelled document.
+"""What a sample of a dataset is, as the recipe says, and how many every shard has.
 
-A reading says how many samples every shard holds (in closed form, from the manifest alone) and
-turns located samples into arrays. No torch here. Sequence length is not baked into a dataset.
+All of it follows from the recipe and the manifest alone; the arrays are made in `readings`.
+Sequence length is not baked into a dataset. No torch here.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+import os
+from typing import Any, Literal, NamedTuple
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.formats.tok import Footer, TokenShard, footer_start, parse_footer
-from torchrelay.data.manifest import SPLITS, TRAIN, Manifest, ShardEntry, TokenDtype, sum_shards
+from torchrelay.data.decode import make_collate, make_decoder
+from torchrelay.data.formats.tok import TokenShard
+from torchrelay.data.manifest import SPLITS, TRAIN, Content, Manifest, ShardEntry, sum_shards
 from torchrelay.data.open_shards import OpenShards
-from torchrelay.data.order.order import Located, Order, OrderSettings
+from torchrelay.data.order.order import Order, OrderSettings
+from torchrelay.data.readings.documents import Documents, LabelledDocuments
+from torchrelay.data.readings.lengths import DocumentLengths
+from torchrelay.data.readings.packed import BoundedWindows, PackedWindows, count_windows
+from torchrelay.data.readings.packs import PlannedPacks
+from torchrelay.data.readings.rows import Reading, padded_length
+from torchrelay.data.readings.samples import DecodedSamples
 from torchrelay.recipe.data_schema import DataSection
 
-IGNORED = -100
-"""Label of a position that is not predicted; `batch.IGNORE_LABEL`, which lies beyond torch."""
+MOST_THREADS = 4
+"""Decoders such as Pillow work side by side in threads; Python code between them does not."""
+
+Kind = Literal["packed", "packs", "documents", "samples"]
 
 
-class Rows(NamedTuple):
-    """The samples of one micro-batch; see `batch.MicroBatch` for the arrays."""
+class Traits(NamedTuple):
+    """What all samples of a reading have in common, as far as the recipe and the manifest tell."""
 
-    arrays: dict[str, NDArray[Any]]
-    num_targets: int
-    num_tokens: int
-
-
-class Reading(Protocol):
-    """Turns located samples into arrays. One thread at a time."""
-
-    def read(self, located: Located) -> Rows:
-        """The samples, in the order given; every array is new."""
-
-
-class PackedWindows:
-    """Sample i of a shard is tokens [i·L, i·L + L], so that L tokens are predicted."""
-
-    def __init__(self, shards: OpenShards[TokenShard], length: int) -> None:
-        self._shards = shards
-        self._length = length
-        self._only = _view_windows(shards.shard(0).tokens, length) if len(shards) == 1 else None
-
-    def read(self, located: Located) -> Rows:
-        """See `Reading.read`; `tokens` and `labels` are overlapping views of one array."""
-        if self._only is not None:
-            rows = self._only[located.indexes].astype(np.int64)
-        else:
-            rows = np.empty((located.indexes.size, self._length + 1), np.int64)
-            for number, (shard, index) in enumerate(_pairs(located)):
-                start = index * self._length
-                rows[number] = self._shards.shard(shard).tokens[start : start + self._length + 1]
-        count = located.indexes.size * self._length
-        return Rows({"tokens": rows[:, :-1], "labels": rows[:, 1:]}, count, count)
+    kind: Kind
+    tokens_per_sample: int | None
+    """Tokens that every sample predicts, so that a run can be measured in tokens; else None."""
+    targets_per_sample: int | None
+    """Loss terms of every sample where all have equally many; else None."""
+    is_uniform: bool
+    """Whether a batch may be cut anywhere: all samples have equally many tokens and targets."""
+    num_labels: int | None
+    """Classes of documents, where the reading gives them."""
+    has_bounds: bool
+    """Whether batches tell documents apart (`positions` and `documents`)."""
 
 
-class Documents:
-    """Sample i of a shard is its i-th document; every token but the first is predicted."""
-
-    def __init__(self, shards: OpenShards[TokenShard], row_length: int) -> None:
-        self._shards = shards
-        self._row_length = row_length
-
-    def read(self, located: Located) -> Rows:
-        """See `Reading.read`; rows are padded with token 0, which is not predicted."""
-        shape = (located.indexes.size, self._row_length)
-        tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
-        count = 0
-        for number, (shard, index) in enumerate(_pairs(located)):
-            document, _ = _document(self._shards, shard, index)
-            targets = document[1 : self._row_length + 1]
-            tokens[number, : targets.size] = document[: targets.size]
-            labels[number, : targets.size] = targets
-            count += targets.size
-        return Rows({"tokens": tokens, "labels": labels}, count, count)
+def find_traits(section: DataSection, content: Content) -> Traits:
+    """The traits of the reading that the recipe asks for."""
+    kind, alike = choose_reading(section, content), not may_mask(section)
+    length = section.sequence_length
+    if kind == "packed":
+        bounded = section.document_bounds
+        uniform = alike and not bounded
+        return Traits(kind, length, length if uniform else None, uniform, None, bounded)
+    if kind == "packs":
+        return Traits(kind, None, None, False, None, True)
+    if kind == "samples":
+        return Traits(kind, None, 1 if alike else None, False, None, False)
+    names = content.label_names
+    targets = 1 if alike and names is not None else None
+    return Traits(kind, None, targets, False, None if names is None else len(names), False)
 
 
-class LabelledDocuments:
-    """Sample i of a shard is its i-th document and its class; an end mark that does not fit is left out."""
-
-    def __init__(self, shards: OpenShards[TokenShard], row_length: int) -> None:
-        self._shards = shards
-        self._row_length = row_length
-
-    def read(self, located: Located) -> Rows:
-        """See `Reading.read`; rows are padded with token 0, where `attention_mask` is 0."""
-        shape = (located.indexes.size, self._row_length)
-        tokens, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        labels = np.empty(located.indexes.size, np.int64)
-        for number, (shard, index) in enumerate(_pairs(located)):
-            document, labels[number] = _document(self._shards, shard, index)
-            document = document[: self._row_length]
-            tokens[number, : document.size] = document
-            mask[number, : document.size] = 1
-        arrays = {"tokens": tokens, "attention_mask": mask, "labels": labels}
-        return Rows(arrays, labels.size, int(mask.sum()))
+def may_mask(section: DataSection) -> bool:
+    """Whether batches may have places without a sample."""
+    return section.epoch_end == "stop"
 
 
-def count_windows(tokens: int, length: int) -> int:
-    """Packed samples of `length` predicted tokens in a shard of `tokens` tokens."""
-    return max(0, (tokens - 1) // length)
+def choose_reading(section: DataSection, content: Content) -> Kind:
+    """The reading that `data.reading` stands for with this dataset; DataError when it has no such samples."""
+    wanted = section.reading
+    if wanted == "auto":
+        return (
+            "samples" if content.kind == "samples" else "packed" if content.pack_length is None else "packs"
+        )
+    if (wanted == "samples") != (content.kind == "samples"):
+        fitting = "samples" if content.kind == "samples" else "packed, packs or documents"
+        raise DataError(
+            f"data.reading {wanted} does not fit a dataset of {content.kind}", hint=f"use {fitting}"
+        )
+    if wanted == "packs" and content.pack_length is None:
+        raise DataError(
+            "data.reading packs needs a dataset with planned packs",
+            hint="build it with torchrelay data build --pack LENGTH, or use data.reading: documents",
+        )
+    return wanted
 
 
-def count_samples(section: DataSection, entries: Sequence[ShardEntry]) -> list[int]:
-    """Samples of every shard, from the manifest alone."""
-    if section.reading == "documents":
-        return [entry.samples for entry in entries]
-    return [count_windows(entry.tokens, section.sequence_length) for entry in entries]
-
-
-def choose_reading(section: DataSection) -> str:
-    """What `data.reading: auto` stands for."""
-    return "packed" if section.reading == "auto" else section.reading
+def count_samples(section: DataSection, content: Content, split: str) -> list[int]:
+    """Samples of every shard of a split."""
+    entries, kind = content.splits.get(split, ()), choose_reading(section, content)
+    if kind == "packed":
+        return [count_windows(entry.tokens, section.sequence_length) for entry in entries]
+    return [entry.packs if kind == "packs" else entry.samples for entry in entries]
 
 
 def check_split_name(split: str) -> None:
     """DataError when there is no such split."""
     if split not in SPLITS:
-        raise DataError(f"there is no split {split!r}", hint=f"the splits are {' and '.join(SPLITS)}")
+        raise DataError(f"there is no split {split!r}", hint=f"the splits are {', '.join(SPLITS)}")
 
 
 def check_split(section: DataSection, manifest: Manifest, split: str) -> None:
@@ -127,27 +104,22 @@ def check_split(section: DataSection, manifest: Manifest, split: str) -> None:
     check_split_name(split)
     entries = manifest.splits.get(split, ())
     where = f"the {split} split of {manifest.name} ({manifest.short_version})"
-    if section.reading == "documents":
-        if any(entry.continues for entry in entries):
-            raise DataError(
-                f"{where} has a document that is larger than a shard; it cannot be read as one sample",
-                hint="use data.reading: packed, or build the dataset again with a larger --shard-size",
-            )
-        return
-    most = max((entry.tokens for entry in entries), default=0)
-    if count_windows(most, section.sequence_length) == 0:
+    kind = choose_reading(section, manifest.content)
+    if kind in ("documents", "packs") and any(entry.continues for entry in entries):
         raise DataError(
-            f"{where} has {sum_shards(entries).tokens:,} tokens, {most:,} in its largest shard; a sample "
-            f"of data.sequence_length {section.sequence_length:,} needs {section.sequence_length + 1:,}",
-            hint=f"use a data.sequence_length of at most {max(1, most - 1):,}, or a larger dataset",
+            f"{where} has a document that is larger than a shard; it cannot be read as one sample",
+            hint="use data.reading: packed, or build the dataset again with a larger --shard-size",
         )
+    if kind == "packed":
+        _check_windows(section, entries, where)
+    elif kind == "packs":
+        _check_packs(section, manifest.content)
 
 
 def make_order(section: DataSection, manifest: Manifest, split: str, seed: int) -> Order:
     """The order of a split, from the manifest alone; DataError when no sample can be read from it."""
     check_split(section, manifest, split)
-    entries = manifest.splits.get(split, ())
-    return Order(count_samples(section, entries), order_settings(section, split, seed))
+    return Order(count_samples(section, manifest.content, split), order_settings(section, split, seed))
 
 
 def order_settings(section: DataSection, split: str, seed: int) -> OrderSettings:
@@ -160,59 +132,74 @@ def order_settings(section: DataSection, split: str, seed: int) -> OrderSettings
     )
 
 
-def open_reading(section: DataSection, manifest: Manifest, shards: OpenShards[TokenShard]) -> Reading:
-    """The reading that the recipe asks for; DataError when documents are too long for it."""
-    if choose_reading(section) == "packed":
-        return PackedWindows(shards, section.sequence_length)
+def open_reading(
+    section: DataSection, content: Content, shards: OpenShards[Any], seed: int, *, training: bool
+) -> Reading:
+    """The reading that the recipe asks for; DataError when documents are too long for it.
+
+    `seed` and `training` are for samples, which may be changed at random while training.
+    """
+    kind, length = choose_reading(section, content), section.sequence_length
+    if kind == "samples":
+        decoder = make_decoder(section, content, seed, training=training)
+        return DecodedSamples(shards, decoder, make_collate(section), threads=decode_threads(section, training=training))
+    if kind == "packed":
+        return BoundedWindows(shards, length) if section.document_bounds else PackedWindows(shards, length)
+    if kind == "packs":
+        return PlannedPacks(shards, length)
     longest = sum_shards(tuple(shards.entries)).longest
-    if longest > section.sequence_length + 1 and section.long_documents == "refuse":
-        raise _too_long(section, shards, longest, manifest.token_dtype)
-    if manifest.content.label_names is None:
-        return Documents(shards, max(1, min(section.sequence_length, longest - 1)))
-    return LabelledDocuments(shards, min(section.sequence_length, longest))
+    lengths = DocumentLengths(shards, content)
+    if longest > length + 1 and section.long_documents == "refuse":
+        raise _too_long(length, shards, lengths, longest)
+    is_labelled = content.label_names is not None
+    row_length = min(length, longest) if is_labelled else max(1, min(length, longest - 1))
+    _check_budget(section, row_length)
+    kind_of = LabelledDocuments if is_labelled else Documents
+    return kind_of(shards, lengths, row_length, section.pad)
+
+
+def decode_threads(section: DataSection, *, training: bool) -> int:
+    """Threads that decode the samples of a micro-batch; in a worker, which reads for training, one."""
+    return 1 if section.workers and training else min(MOST_THREADS, len(os.sched_getaffinity(0)))
+
+
+def _check_windows(section: DataSection, entries: tuple[ShardEntry, ...], where: str) -> None:
+    most = max((entry.tokens for entry in entries), default=0)
+    if count_windows(most, section.sequence_length) == 0:
+        raise DataError(
+            f"{where} has {sum_shards(entries).tokens:,} tokens, {most:,} in its largest shard; a sample "
+            f"of data.sequence_length {section.sequence_length:,} needs {section.sequence_length + 1:,}",
+            hint=f"use a data.sequence_length of at most {max(1, most - 1):,}, or a larger dataset",
+        )
+
+
+def _check_packs(section: DataSection, content: Content) -> None:
+    planned = content.pack_length or 0
+    if planned > section.sequence_length + 1:
+        raise DataError(
+            f"the packs of the dataset hold up to {planned:,} tokens, a row of data.sequence_length "
+            f"{section.sequence_length:,} holds {section.sequence_length + 1:,}",
+            hint=f"set data.sequence_length: {planned - 1}",
+        )
+
+
+def _check_budget(section: DataSection, row_length: int) -> None:
+    needed = padded_length(row_length, row_length)
+    if section.batch_tokens is not None and section.batch_tokens < needed:
+        raise DataError(
+            f"data.batch_tokens {section.batch_tokens:,} is less than the longest document takes, {needed:,}",
+            hint=f"set data.batch_tokens: {needed} or more",
+        )
 
 
 def _too_long(
-    section: DataSection, shards: OpenShards[TokenShard], longest: int, dtype: TokenDtype
+    length: int, shards: OpenShards[TokenShard], lengths: DocumentLengths, longest: int
 ) -> DataError:
     """Counts in the footers of only those shards that hold a document that is too long."""
-    most = section.sequence_length + 1
-    suspects = [number for number, entry in enumerate(shards.entries) if entry.longest > most]
-    count = sum(
-        int((np.diff(_footer(shards, number, dtype).ends, prepend=np.uint64(0)) > most).sum())
-        for number in suspects
-    )
+    suspects = [number for number, entry in enumerate(shards.entries) if entry.longest > length + 1]
+    count = sum(int((lengths.shard(number) > length + 1).sum()) for number in suspects)
     return DataError(
-        f"documents longer than data.sequence_length {section.sequence_length:,}: {count:,}; "
+        f"documents longer than data.sequence_length {length:,}: {count:,}; "
         f"the longest has {longest - 1:,} tokens",
         hint=f"set data.sequence_length: {longest - 1}, or data.long_documents: truncate",
     )
-
-
-def _footer(shards: OpenShards[TokenShard], number: int, dtype: TokenDtype) -> Footer:
-    """What stands behind a shard's tokens, without reading those."""
-    entry = shards.entries[number]
-    try:
-        return parse_footer(shards.source.tail(entry, footer_start(entry.tokens, dtype)))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"shard {entry.key} is damaged: {error}") from error
-
-
-def _view_windows(tokens: NDArray[Any], length: int) -> NDArray[Any]:
-    """The windows of a shard as overlapping rows of its tokens; nothing is copied."""
-    shape = (count_windows(tokens.size, length), length + 1)
-    strides = (length * tokens.itemsize, tokens.itemsize)
-    view: NDArray[Any] = np.lib.stride_tricks.as_strided(tokens, shape, strides, writeable=False)
-    return view
-
-
-def _pairs(located: Located) -> "zip[tuple[int, int]]":
-    return zip(located.shards.tolist(), located.indexes.tolist(), strict=True)
-
-
-def _document(shards: OpenShards[TokenShard], number: int, index: int) -> tuple[NDArray[Any], int]:
-    """Tokens of a document with its end mark, and its label (0 where it has none)."""
-    shard = shards.shard(number)
-    start = int(shard.ends[index - 1]) if index else 0
-    label = 0 if shard.labels is None else int(shard.labels[index])
-    return shard.tokens[start : int(shard.ends[index])], label

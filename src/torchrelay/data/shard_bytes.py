@@ -72,8 +72,9 @@ class LocalBytes:
         page = entry.start % mmap.ALLOCATIONGRANULARITY
         try:
             with path.open("rb") as file:
-                length = 0 if entry.start == 0 else entry.bytes + page
-                mapped = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=entry.start - page)
+                mapped = mmap.mmap(
+                    file.fileno(), entry.bytes + page, access=mmap.ACCESS_READ, offset=entry.start - page
+                )
         except FileNotFoundError as error:
             raise missing(self._place, entry) from error
         except ValueError as error:  # an empty file cannot be mapped, nor one that is too short

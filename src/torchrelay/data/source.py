@@ -4,7 +4,7 @@ The recipe names a function; it is called with `split` and the options and retur
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,8 @@ from torchrelay.core.errors import DataError
 from torchrelay.core.plugins import load_object
 from torchrelay.data.manifest import TRAIN
 from torchrelay.data.order.order import Located
-from torchrelay.data.reading import Rows
+from torchrelay.data.readings.randomness import sample_generator
+from torchrelay.data.readings.rows import Ints, Rows, has_masked
 from torchrelay.recipe.data_schema import DataSection
 
 
@@ -32,7 +33,9 @@ class Source(Protocol):
     def read(self, index: int) -> dict[str, NDArray[Any]]:
         """Sample `index`: arrays by name, of the same names, shapes and types for every sample.
 
-        May be called from another thread than the one that made the source, one call at a time.
+        May be called from another thread than the one that made the source, one call at a time; with
+        `data.workers` in processes that made a source each. A method that also takes `rng` as a keyword
+        is given a `numpy.random.Generator` of that sample and epoch: all its randomness must come from it.
         """
 
 
@@ -69,36 +72,51 @@ class ArraysReading:
     def __init__(self, source: Arrays) -> None:
         self._source = source
 
-    def read(self, located: Located) -> Rows:
+    def read(self, located: Located, epochs: Ints) -> Rows:
         """See `Reading.read`."""
-        count = located.sample_ids.size
-        return Rows(self._source.take(located.sample_ids), count, count)
+        sample_ids, count = located.sample_ids, located.sample_ids.size
+        if has_masked(located):
+            sample_ids = sample_ids[sample_ids >= 0]
+            count = sample_ids.size
+            sample_ids = sample_ids if count else np.zeros(1, np.int64)
+        return Rows(self._source.take(sample_ids), count, count)
+
+    def lengths(self, located: Located) -> Ints | None:
+        """All are alike."""
+        return None
 
 
 class SourceReading:
     """Stacks the samples of a Source."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, seed: int) -> None:
         self._source = source
+        self._seed = seed
+        self._takes_rng = _takes_rng(source)
 
-    def read(self, located: Located) -> Rows:
+    def read(self, located: Located, epochs: Ints) -> Rows:
         """See `Reading.read`."""
-        indexes = located.sample_ids.tolist()
-        samples = [self._source.read(index) for index in indexes]
-        names = list(samples[0])
-        for index, sample in zip(indexes, samples, strict=True):
-            if sample.keys() != samples[0].keys():
-                raise DataError(
-                    f"data.source: sample {index} has {', '.join(sample)}; "
-                    f"sample {indexes[0]} has {', '.join(names)}"
-                )
-        arrays = {name: _stack(name, [sample[name] for sample in samples], indexes) for name in names}
-        return Rows(arrays, len(indexes), len(indexes))
+        pairs = zip(located.sample_ids.tolist(), epochs.tolist(), strict=True)
+        wanted = [(index, epoch) for index, epoch in pairs if index >= 0]
+        samples = [self._read(index, epoch) for index, epoch in wanted or [(0, 0)]]
+        indexes = [index for index, _ in wanted] or [0]
+        arrays = stack_samples(samples, indexes, "data.source")
+        return Rows(arrays, len(wanted), len(wanted))
+
+    def lengths(self, located: Located) -> Ints | None:
+        """All are alike."""
+        return None
+
+    def _read(self, index: int, epoch: int) -> dict[str, NDArray[Any]]:
+        if not self._takes_rng:
+            return self._source.read(index)
+        read: Callable[..., dict[str, NDArray[Any]]] = self._source.read
+        return read(index, rng=sample_generator(self._seed, epoch, index))
 
 
-def open_source_reading(source: Source) -> SourceReading | ArraysReading:
-    """The reading that suits the source."""
-    return ArraysReading(source) if isinstance(source, Arrays) else SourceReading(source)
+def open_source_reading(source: Source, seed: int) -> SourceReading | ArraysReading:
+    """The reading that suits the source; `seed` is the run's, for sources whose samples are random."""
+    return ArraysReading(source) if isinstance(source, Arrays) else SourceReading(source, seed)
 
 
 def load_source(section: DataSection, split: str) -> Source:
@@ -135,16 +153,39 @@ def _hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _stack(name: str, values: list[Any], indexes: list[int]) -> NDArray[Any]:
+def stack_samples(
+    samples: Sequence[Mapping[str, Any]], sample_ids: Sequence[int], where: str
+) -> dict[str, NDArray[Any]]:
+    """The arrays of some samples, each name stacked along a new first dimension.
+
+    DataError that names the samples when names, shapes or types differ; `where` is the recipe path.
+    """
+    names = list(samples[0])
+    for number, sample in zip(sample_ids, samples, strict=True):
+        if sample.keys() != samples[0].keys():
+            raise DataError(
+                f"{where}: sample {number} has {', '.join(sample)}; "
+                f"sample {sample_ids[0]} has {', '.join(names)}"
+            )
+    return {name: _stack(f"{where}: {name!r}", [s[name] for s in samples], sample_ids) for name in names}
+
+
+def _takes_rng(source: Source) -> bool:
+    try:
+        parameters = inspect.signature(source.read).parameters
+    except (ValueError, TypeError):  # some functions written in C tell nothing
+        return False
+    return "rng" in parameters
+
+
+def _stack(name: str, values: list[Any], indexes: Sequence[int]) -> NDArray[Any]:
     arrays = [np.asarray(value) for value in values]
     if arrays[0].dtype.kind not in "biufc":
-        raise DataError(
-            f"data.source: {name!r} of sample {indexes[0]} is of type {arrays[0].dtype}, not a number"
-        )
+        raise DataError(f"{name} of sample {indexes[0]} is of type {arrays[0].dtype}, not a number")
     for index, array in zip(indexes, arrays, strict=True):
         if (array.shape, array.dtype) != (arrays[0].shape, arrays[0].dtype):
             raise DataError(
-                f"data.source: {name!r} is {array.dtype} {array.shape} in sample {index}, "
+                f"{name} is {array.dtype} {array.shape} in sample {index}, "
                 f"{arrays[0].dtype} {arrays[0].shape} in sample {indexes[0]}",
                 hint="every sample must have the same shapes; pad in read()",
             )

@@ -15,6 +15,7 @@ from torch import nn
 
 from torchrelay.model.initial import STD, initial_parameter
 from torchrelay.model.shape import DecoderShape
+from torchrelay.model.sight import document_mask
 from torchrelay.model.task import ExportFormat
 
 _SCALED: Final = frozenset({"o_proj", "down_proj"})
@@ -30,7 +31,7 @@ class Rotation:
     """
 
     cos: torch.Tensor
-    """[length, 1, head size]"""
+    """[length, 1, head size], or [samples, length, 1, head size] where samples differ."""
     sin: torch.Tensor
     """Like `cos`, negative in the first half."""
 
@@ -49,9 +50,10 @@ class Rotary(nn.Module):
             table = torch.empty(shape.context, 1, shape.head_size)
             self.register_buffer(name, table, persistent=False)
 
-    def forward(self, length: int) -> Rotation:
-        """The first `length` positions."""
-        return Rotation(self.get_buffer("cos")[:length], self.get_buffer("sin")[:length])
+    def forward(self, length: int, positions: torch.Tensor | None = None) -> Rotation:
+        """The first `length` positions, or those given, int64 [samples, length]."""
+        chosen = slice(length) if positions is None else positions
+        return Rotation(self.get_buffer("cos")[chosen], self.get_buffer("sin")[chosen])
 
 
 class Attention(nn.Module):
@@ -67,8 +69,8 @@ class Attention(nn.Module):
         self.grouped = shape.kv_heads != shape.heads
         self.dropout = shape.dropout
 
-    def forward(self, x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-        """Mix every position with those before it."""
+    def forward(self, x: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Mix every position with those before it, or with those that `mask` lets it see."""
         samples, length, _ = x.shape
         split = (samples, length, -1, self.head_size)
         queries = rotation.apply(self.q_proj(x).view(split))
@@ -78,8 +80,9 @@ class Attention(nn.Module):
             queries.transpose(1, 2),
             keys.transpose(1, 2),
             values.transpose(1, 2),
+            attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=True,
+            is_causal=mask is None,
             enable_gqa=self.grouped,
         )
         output: torch.Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
@@ -112,9 +115,9 @@ class Block(nn.Module):
         self.mlp = FeedForward(shape)
         self.dropout = shape.dropout
 
-    def forward(self, x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Add attention, then the feed-forward part."""
-        x = x + self._drop(self.self_attn(self.input_layernorm(x), rotation))
+        x = x + self._drop(self.self_attn(self.input_layernorm(x), rotation, mask))
         return x + self._drop(self.mlp(self.post_attention_layernorm(x)))
 
     def _drop(self, x: torch.Tensor) -> torch.Tensor:
@@ -132,12 +135,22 @@ class LlamaDecoder(nn.Module):
         self.norm = nn.RMSNorm(shape.width, eps=shape.norm_eps)
         self.lm_head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """`length` is at most the shape's context."""
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor | None = None,
+        documents: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`length` is at most the shape's context.
+
+        positions, documents: int64 [samples, length] where rows hold several documents; none is seen
+        from another.
+        """
         x = self.embed_tokens(tokens)
-        rotation = self.rotary(tokens.shape[1])
+        rotation = self.rotary(tokens.shape[1], positions)
+        mask = None if documents is None else document_mask(documents)
         for layer in self.layers:
-            x = layer(x, rotation)
+            x = layer(x, rotation, mask)
         x = self.norm(x)
         scores: torch.Tensor = (
             F.linear(x, self.embed_tokens.weight) if self.lm_head is None else self.lm_head(x)

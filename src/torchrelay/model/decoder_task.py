@@ -56,7 +56,12 @@ class DecoderTask:
 
     def loss(self, module: Callable[..., Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Cross-entropy summed over the labels that are not IGNORE_LABEL."""
-        return sum_cross_entropy(module(tensors["tokens"]), tensors["labels"])
+        documents = tensors.get("documents")
+        if documents is None:
+            scores = module(tensors["tokens"])
+        else:
+            scores = module(tensors["tokens"], tensors["positions"], documents)
+        return sum_cross_entropy(scores, tensors["labels"])
 
     def blocks(self, module: nn.Module) -> Sequence[nn.Module]:
         """The layers."""

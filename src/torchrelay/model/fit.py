@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from torchrelay.core.errors import RecipeError
-from torchrelay.recipe.check import Problem
+from torchrelay.recipe.problem import Problem
 
 
 def demand_fit(problems: Iterable[Problem]) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from torchrelay.model.initial import STD, initial_parameter
 from torchrelay.model.shape import DecoderShape
+from torchrelay.model.sight import document_mask
 from torchrelay.model.task import ExportFormat
 
 _SCALED: Final = frozenset({"c_proj"})
@@ -31,8 +32,8 @@ class Attention(nn.Module):
         self.heads = shape.heads
         self.dropout = shape.dropout
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Mix every position with those before it."""
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Mix every position with those before it, or with those that `mask` lets it see."""
         samples, length, width = x.shape
         split = (samples, length, self.heads, width // self.heads)
         queries, keys, values = self.c_attn(x).split(width, dim=2)
@@ -41,8 +42,9 @@ class Attention(nn.Module):
             queries.view(split).transpose(1, 2),
             keys.view(split).transpose(1, 2),
             values.view(split).transpose(1, 2),
+            attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=True,
+            is_causal=mask is None,
         )
         output: torch.Tensor = self.c_proj(mixed.transpose(1, 2).flatten(2))
         return output
@@ -74,9 +76,9 @@ class Block(nn.Module):
         self.mlp = FeedForward(shape)
         self.dropout = shape.dropout
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Add attention, then the feed-forward part."""
-        x = x + self._drop(self.attn(self.ln_1(x)))
+        x = x + self._drop(self.attn(self.ln_1(x), mask))
         return x + self._drop(self.mlp(self.ln_2(x)))
 
     def _drop(self, x: torch.Tensor) -> torch.Tensor:
@@ -95,13 +97,25 @@ class Gpt2Decoder(nn.Module):
         self.lm_head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """`length` is at most the shape's context."""
-        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor | None = None,
+        documents: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`length` is at most the shape's context.
+
+        positions, documents: int64 [samples, length] where rows hold several documents; none is seen
+        from another.
+        """
+        x = self.wte(tokens) + (
+            self.wpe.weight[: tokens.shape[1]] if positions is None else self.wpe(positions)
+        )
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
+        mask = None if documents is None else document_mask(documents)
         for layer in self.h:
-            x = layer(x)
+            x = layer(x, mask)
         x = self.ln_f(x)
         scores: torch.Tensor = F.linear(x, self.wte.weight) if self.lm_head is None else self.lm_head(x)
         return scores

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from torchrelay.core.plugins import nearest
 from torchrelay.model.fit import demand_fit
 from torchrelay.model.shape import Architecture, DecoderShape, Gelu, default_feed_forward
-from torchrelay.recipe.check import Problem
 from torchrelay.recipe.model_schema import DecoderSection
+from torchrelay.recipe.problem import Problem
 
 if TYPE_CHECKING:  # its module imports torch
     from torchrelay.data.batch import DataFacts

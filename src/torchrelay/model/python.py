@@ -17,8 +17,8 @@ from torchrelay.data.batch import DataFacts
 from torchrelay.model.fit import demand_fit
 from torchrelay.model.seed import seeded
 from torchrelay.model.task import ExportFormat, Task
-from torchrelay.recipe.check import Problem
 from torchrelay.recipe.model_schema import ModelSection
+from torchrelay.recipe.problem import Problem
 
 _CONTRACT = (
     "forward(tensors) must return the loss of every sample, a float tensor of shape [samples], "

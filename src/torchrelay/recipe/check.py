@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import nearest
+from torchrelay.recipe.check_data import data_problems, may_count_tokens
 from torchrelay.recipe.data_schema import DataSection
 from torchrelay.recipe.horizon import parse_horizon, parse_tokens
 from torchrelay.recipe.model_schema import DecoderSection, ModelSection
+from torchrelay.recipe.problem import Problem
 from torchrelay.recipe.schema import (
     OptimizerSection,
     ParallelSection,
@@ -18,14 +20,6 @@ from torchrelay.recipe.schema import (
 
 OPTIMIZERS = ("adamw", "sgd", "lion")
 """Names of the optimizers that need no module."""
-
-
-class Problem(NamedTuple):
-    """One thing that is wrong, at a recipe path."""
-
-    path: str
-    message: str
-    hint: str = ""
 
 
 class Degrees(NamedTuple):
@@ -41,7 +35,7 @@ def find_problems(recipe: Recipe) -> list[Problem]:
     return [
         *_run_problems(recipe.run),
         *_model_problems(recipe.model),
-        *_data_problems(recipe.data),
+        *data_problems(recipe.data),
         *_train_problems(recipe.train, recipe.data),
         *_optimizer_problems(recipe.train.optimizer),
         *_parallel_problems(recipe.parallel),
@@ -116,15 +110,6 @@ def _decoder_problems(decoder: DecoderSection) -> Iterator[Problem]:
         yield Problem("model.decoder.kv_heads", f"{kv_heads} does not divide model.decoder.heads {heads}")
 
 
-def _data_problems(data: DataSection) -> Iterator[Problem]:
-    if (data.dataset is None) == (data.source is None):
-        yield Problem("data", "give exactly one of dataset and source")
-    if data.source and ":" not in data.source:
-        yield Problem("data.source", f"{data.source!r} is not of the form package.module:function")
-    if data.options and not data.source:
-        yield Problem("data.options", "only a source takes options")
-
-
 def _train_problems(train: TrainSection, data: DataSection) -> Iterator[Problem]:
     lengths = [key for key in ("steps", "epochs", "tokens") if getattr(train, key) is not None]
     if len(lengths) != 1:
@@ -140,16 +125,22 @@ def _train_problems(train: TrainSection, data: DataSection) -> Iterator[Problem]
             f"{train.micro_batch} does not divide train.global_batch {train.global_batch}",
             f"use one of {', '.join(map(str, divisors))}",
         )
-    packed = data.source is None and data.reading == "packed"
+    if train.epochs is not None and data.mixture is not None:
+        yield Problem(
+            "train.epochs",
+            "the parts of a mixture end their epochs at different times",
+            "give steps or tokens",
+        )
+    counts_tokens = may_count_tokens(data)
     for path, value in (
         ("train.tokens", train.tokens),
         ("train.schedule.warmup", train.schedule.warmup),
         ("train.schedule.decay", train.schedule.decay),
     ):
-        yield from _horizon_problems(path, value, packed=packed)
+        yield from _horizon_problems(path, value, counts_tokens=counts_tokens)
 
 
-def _horizon_problems(path: str, value: int | str | None, *, packed: bool) -> Iterator[Problem]:
+def _horizon_problems(path: str, value: int | str | None, *, counts_tokens: bool) -> Iterator[Problem]:
     if value is None:
         return
     try:
@@ -157,7 +148,7 @@ def _horizon_problems(path: str, value: int | str | None, *, packed: bool) -> It
     except ValueError as error:
         yield Problem(path, str(error))
         return
-    if horizon.unit == "tokens" and not packed:
+    if horizon.unit == "tokens" and not counts_tokens:
         yield Problem(path, "tokens can only be counted ahead in the packed reading", "give steps")
 
 

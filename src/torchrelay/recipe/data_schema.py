@@ -76,9 +76,14 @@ class DataSection(Section):
     pad: Literal["fixed", "longest"] = "fixed"
     """documents: pad to `sequence_length`, or to the longest document of the micro-batch. longest also
     puts documents of like length into the same micro-batch of a step."""
+    batch_tokens: PositiveInt | None = None
+    """documents with `pad: longest`: most positions of a micro-batch, padding included, instead of
+    `train.micro_batch` samples; so many short documents or few long ones. A step still has
+    `train.global_batch` samples."""
     decode: str | None = None
     """samples: `image`, or `package.module:function` called with a sample (a dict of columns) and a
-    `numpy.random.Generator` of that sample and epoch; returns a dict of arrays."""
+    `numpy.random.Generator` of that sample and epoch; returns a dict of arrays. Called from several
+    threads at a time."""
     decode_options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of `decode`."""
     collate: str | None = None

@@ -5,6 +5,7 @@ import re
 from typing import Literal, NamedTuple
 
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_RANGE = re.compile(r"\s*([0-9][0-9_]*)\s*\.\.\s*([0-9][0-9_]*)\s*")
 _FORM = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([kmgbtKMGBT]?)\s*(steps?|tokens?)?\s*")
 
 
@@ -38,3 +39,14 @@ def parse_tokens(text: int | str) -> Horizon:
     if horizon.amount < 1:
         raise ValueError(f"{text!r} is not a positive number of tokens")
     return Horizon(horizon.amount, "tokens")
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Start and stop of a range of slots such as "12000..12800"; the stop is not in it."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise ValueError(f'{text!r} is not a range of slots; write "12000..12800"')
+    start, stop = (int(number.replace("_", "")) for number in match.groups())
+    if not start < stop <= 2**53:
+        raise ValueError(f"{text!r} holds no slot; the second number must be above the first")
+    return start, stop

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import nearest
-from torchrelay.recipe.check import Problem, find_problems
+from torchrelay.recipe.check import find_problems
+from torchrelay.recipe.problem import Problem
 from torchrelay.recipe.schema import Recipe
 
 

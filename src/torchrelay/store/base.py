@@ -4,10 +4,10 @@ A key is a relative path with "/" between its parts (see `check_key`). A put is 
 object or none of it. `if_absent=True` is the one primitive that commits and claims are built
 from: of several writers exactly one succeeds.
 
-Safe from any thread. Not safe across fork: see `torchrelay.store.objects`.
+Safe from any thread. Not safe across fork: see `torchrelay.store.connection`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -47,8 +47,18 @@ class Store(Protocol):
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """Bytes [start, start + length) of an object, or all of it; fewer where it ends before that."""
 
+    def stream(self, key: str, *, start: int = 0, length: int | None = None) -> Iterator[Buffer]:
+        """What `get` returns, piece by piece as it comes: the cheapest way to read much.
+
+        Errors come while the pieces are taken, and a NotFoundError before the first.
+        """
+
     def list(self, prefix: str) -> Iterator[Entry]:
         """Objects whose key lies under the folder `prefix` ("" for all), sorted by key."""
+
+    # A class that has a method `list` cannot name the type so.
+    def list_folders(self, prefix: str) -> Sequence[str]:
+        """Names of the folders right under the folder `prefix`, sorted; walks none of them."""
 
     def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error."""

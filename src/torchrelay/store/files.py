@@ -8,8 +8,9 @@ random part, so a killed writer never blocks another.
 
 import errno
 import os
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +19,7 @@ from torchrelay.core.errors import AlreadyExistsError, NotFoundError, StoreError
 from torchrelay.store.base import TEMPORARY_MARK, Buffer, Entry, check_key, check_prefix
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PIECE_BYTES = 2**20
 _ELSEWHERE = "choose another place with run.store or --store, or give yourself write access"
 
 
@@ -65,10 +67,22 @@ class FileStore:
         except OSError as error:
             raise StoreError(f"cannot read {self.url}/{key}: {error.strerror}") from error
 
+    def stream(self, key: str, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """See `Store.stream`."""
+        left = sys.maxsize if length is None else length
+        while piece := self.get(key, start=start, length=min(left, _PIECE_BYTES)):
+            yield piece
+            start, left = start + len(piece), left - len(piece)
+
     def list(self, prefix: str) -> Iterator[Entry]:
         """See `Store.list`."""
         prefix = check_prefix(prefix)
         return self._walk(self._root / prefix, f"{prefix}/" if prefix else "")
+
+    def list_folders(self, prefix: str) -> Sequence[str]:
+        """See `Store.list_folders`; one that was made for an object not yet written counts."""
+        folder = self._root / check_prefix(prefix)
+        return sorted(entry.name for entry in _scan(folder) if entry.is_dir(follow_symlinks=False))
 
     def delete(self, key: str) -> None:
         """See `Store.delete`; folders that become empty go too."""
@@ -92,12 +106,7 @@ class FileStore:
             yield writer
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[Entry]:
-        try:
-            found = list(os.scandir(folder))
-        except (FileNotFoundError, NotADirectoryError):  # never there, or deleted while we walk
-            return
-        except OSError as error:  # an unreadable folder must not look like an empty one
-            raise StoreError(f"cannot list {folder}: {error.strerror}") from error
+        found = _scan(folder)
         names = {f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name for entry in found}
         for name in sorted(names):  # with the "/" the order is that of the whole keys
             if name.endswith("/"):
@@ -125,6 +134,16 @@ class FileStore:
             temporary.unlink(missing_ok=True)
         with suppress(FileNotFoundError):  # somebody deleted the object, and its folder, at once
             _fsync_folder(path.parent)
+
+
+def _scan(folder: Path) -> Sequence[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [*entries]
+    except (FileNotFoundError, NotADirectoryError):  # never there, or deleted while we walk
+        return ()
+    except OSError as error:  # an unreadable folder must not look like an empty one
+        raise StoreError(f"cannot list {folder}: {error.strerror}") from error
 
 
 @contextmanager

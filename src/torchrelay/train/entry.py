@@ -8,6 +8,7 @@ import functools
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,11 @@ import torch
 from pydantic import ValidationError
 
 import torchrelay
+from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.core.clock import Clock, system_clock
-from torchrelay.core.errors import RecipeError
+from torchrelay.core.errors import DamagedError, RecipeError
+from torchrelay.data.order.course import Plan
+from torchrelay.data.order.position import DataPosition
 from torchrelay.observe.rundir import RunRecord, claim_attempt, create_run, free_run, newest_run, read_run
 from torchrelay.recipe.difference import differences, refuse_message
 from torchrelay.recipe.load import recipe_hash
@@ -46,7 +50,10 @@ def enter_run(
     store: Store, recipe: Recipe, found: RunRecord | None, *, facts: "EntryFacts", clock: Clock = system_clock
 ) -> Entry:
     """Begin a run or claim the next attempt of `found`."""
-    changes = [] if found is None else _check_same(found, recipe, facts.dataset_version)
+    changes = []
+    if found is not None:
+        changes = _check_same(found, recipe)
+        _check_data(store, found, facts.plan)
     run = found or _begin(store, recipe, facts, clock())
     attempt = claim_attempt(store, run.run, world=facts.world, now_s=clock())
     return Entry(run=run, attempt=attempt.attempt, changes=changes)
@@ -56,7 +63,8 @@ def enter_run(
 class EntryFacts:
     """What must be known to enter a run."""
 
-    dataset_version: str
+    plan: Plan
+    """The order of the data that the recipe wants."""
     micro_batch: int
     world: int
 
@@ -93,7 +101,7 @@ def _begin(store: Store, recipe: Recipe, facts: EntryFacts, now_s: float) -> Run
         created_s=now_s,
         recipe=recipe.model_dump(mode="json"),
         recipe_hash=recipe_hash(recipe),
-        dataset_version=facts.dataset_version,
+        dataset_version=facts.plan.version,
         micro_batch=facts.micro_batch,
         code=code_version(),
         environment=dict(_environment()),
@@ -102,7 +110,7 @@ def _begin(store: Store, recipe: Recipe, facts: EntryFacts, now_s: float) -> Run
     return run
 
 
-def _check_same(found: RunRecord, recipe: Recipe, dataset_version: str) -> list[str]:
+def _check_same(found: RunRecord, recipe: Recipe) -> list[str]:
     try:
         before = Recipe.model_validate(found.recipe)
     except ValidationError as error:
@@ -116,10 +124,27 @@ def _check_same(found: RunRecord, recipe: Recipe, dataset_version: str) -> list[
             f"run {found.run!r} exists with another recipe:\n{refuse_message(changes)}",
             hint="undo these changes, start anew with --fresh, or change run.name",
         )
-    if found.dataset_version != dataset_version:
+    return [f"{change.path}: {change.old} → {change.new}" for change in changes]
+
+
+def _check_data(store: Store, found: RunRecord, plan: Plan) -> None:
+    """Where the data is not what the run began with, its newest checkpoint says what it has read since."""
+    if found.dataset_version == plan.version:
+        return
+    saved = _newest_position(Shelf(store, found.run))
+    if saved is not None:
+        plan.check(saved)
+    elif not plan.may_add and not found.dataset_version.startswith(plan.migrate_from or " "):
         raise RecipeError(
             f"run {found.run!r} trains on version {found.dataset_version[:12]} of the dataset, "
-            f"but data.dataset now gives {dataset_version[:12]}",
+            f"but data.dataset now gives {plan.version[:12]}",
             hint=f"write data.dataset: NAME@{found.dataset_version[:12]}, or start anew with --fresh",
         )
-    return [f"{change.path}: {change.old} → {change.new}" for change in changes]
+
+
+def _newest_position(shelf: Shelf) -> DataPosition | None:
+    """None when there is no checkpoint that can be read."""
+    for commit in shelf.usable():
+        with suppress(DamagedError):
+            return shelf.read_manifest(commit).position
+    return None

@@ -29,7 +29,7 @@ def export_final(session: Session, sink: Sink) -> None:
             "run": session.run.run,
             "recipe": session.recipe.model_dump(mode="json"),
             "recipe_hash": session.run.recipe_hash,
-            "dataset_version": session.run.dataset_version,
+            "dataset_version": session.training.plan.version,
             "code": session.run.code,
         },
     )

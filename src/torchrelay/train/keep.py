@@ -21,8 +21,7 @@ from torchrelay.checkpoint.state import (
 )
 from torchrelay.checkpoint.storage import dtype_of
 from torchrelay.core.errors import CheckpointError, RankLostError, StoreError
-from torchrelay.core.record import CheckpointRecord, ResumeRecord
-from torchrelay.data.order.position import DataPosition, check_position
+from torchrelay.core.record import CheckpointRecord, DataRecord, ResumeRecord
 from torchrelay.observe.journal import Sink
 from torchrelay.observe.rundir import newest_attempt
 from torchrelay.parallel.engine import share_buffers
@@ -56,6 +55,7 @@ class Keeper:
             return
         self.saved_step = progress.step
         self._record_commit(commit, time.perf_counter() - begun)
+        self._record_data(progress.step)
         self._prune()
 
     def _require_newest(self) -> None:
@@ -89,7 +89,7 @@ class Keeper:
         for commit, reason in loaded.quarantined:
             self._record(commit.step, "quarantined", commit.checkpoint, commit.num_bytes, 0.0, reason)
         manifest = loaded.manifest
-        _check_position(manifest, self.session)
+        self.session.training.go_on(manifest.position, step=manifest.progress.step)
         restore_values(self.session.engine.module, self.session.optimizer, manifest.optimizer_values)
         restore_groups(self.session.optimizer, manifest.optimizer_groups, keep=RECIPE_KEYS)
         rank = self.session.world.rank
@@ -105,6 +105,7 @@ class Keeper:
             tensors=model_state(module) | optimizer_state(module, optimizer),
             progress=progress,
             origin=self.session.origin(),
+            position=self.session.training.position(progress.step),
             optimizer_groups=group_values(optimizer),
             optimizer_values=optimizer_values(module, optimizer),
             random_state=capture_random_state(),
@@ -131,6 +132,15 @@ class Keeper:
 
     def _record_commit(self, commit: Commit, seconds: float) -> None:
         self._record(commit.step, "committed", commit.checkpoint, commit.num_bytes, seconds, "")
+
+    def _record_data(self, step: int) -> None:
+        course = self.session.training.itinerary.course
+        slot = course.turns.slot_after(step * course.plan.batch)
+        parts = [
+            {"dataset": source.dataset, "samples": own, "epoch": own // source.samples}
+            for source, own in zip(course.plan.sources, course.own_slots(slot), strict=True)
+        ]
+        self.sink.write(DataRecord(step=step, slot=slot, parts=parts, attempt=self.session.attempt))
 
     def _record(
         self, step: int, state: str, checkpoint: str, num_bytes: int, seconds: float, reason: str
@@ -167,18 +177,6 @@ class Keeper:
                 changes=changes,
             )
         )
-
-
-def _check_position(manifest: Manifest, session: Session) -> None:
-    """DataError unless the next slot is the sample that would have come next."""
-    origin, slot = manifest.origin, manifest.progress.samples
-    saved = DataPosition(
-        dataset_version=origin.dataset_version,
-        seed=origin.seed,
-        order_version=origin.order_version,
-        global_slot=slot,
-    )
-    check_position(saved, session.training.position(slot))
 
 
 def _layout_changes(manifest: Manifest, session: Session) -> list[str]:

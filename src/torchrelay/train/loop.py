@@ -1,10 +1,12 @@
 """The loop. Read it top to bottom: this is all that happens in a step, on every rank."""
 
+import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torchrelay.checkpoint.manifest import Progress
 from torchrelay.core.errors import ExitCode, NumericsError
 from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
 from torchrelay.data.batch import MicroBatch
+from torchrelay.data.order.gaps import list_ranges
 from torchrelay.observe.journal import Sink, read_summary
 from torchrelay.parallel.engine import Unit, share_buffers
 from torchrelay.train.agreement import Vote, count_votes
@@ -22,6 +25,13 @@ from torchrelay.train.keep import Keeper
 from torchrelay.train.optimizer import set_lr
 from torchrelay.train.session import Session
 from torchrelay.train.signal import StopFlag
+
+
+class Named(NamedTuple):
+    """A sample of a step."""
+
+    slot: int
+    sample_id: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +86,7 @@ def run_step(
     session = course.session
     begun = time.perf_counter()
     step = progress.step + 1
+    session.training.advance(progress.step)
     own = next(batches)
     units, targets = session.feed.units(step, own)
     data_seconds = time.perf_counter() - begun
@@ -84,12 +95,13 @@ def run_step(
     votes = count_votes(session.world, _vote(course, step, loss_sum, own))
     loss, grad_norm = votes.loss_sum / targets, math.sqrt(votes.norm_share)
     if votes.bad_ranks or not math.isfinite(grad_norm):
-        raise _not_finite(session, units, own, f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}")
+        what = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"
+        raise _not_finite(session, units, _name_samples(session, step, own), what)
 
     lr = _update(session, step, grad_norm)
     progress = Progress(
         step=step,
-        samples=progress.samples + session.feed.global_batch,
+        samples=progress.samples + session.training.itinerary.course.samples_in(step),
         tokens=progress.tokens + votes.tokens,
     )
     course.sink.write(
@@ -188,26 +200,38 @@ def _is_validated(session: Session) -> bool:
     return session.world.lead(look)
 
 
-def _not_finite(session: Session, units: list[Unit], own: list[MicroBatch], what: str) -> NumericsError:
+def _not_finite(session: Session, units: list[Unit], own: list[list[Named]], what: str) -> NumericsError:
     """Name the samples: of the micro-batches whose loss is bad, or all when only the gradients are.
 
     Every rank runs all its units once more, without gradients, to find out which.
     """
     losses = [float(session.engine.loss(unit.tensors)) for unit in units]
     bad = [batch for batch, loss in zip(own, losses, strict=False) if not math.isfinite(loss)]
-    found = session.world.collect([sample for batch in bad for sample in batch.sample_ids.tolist()])
+    found = session.world.collect([named for batch in bad for named in batch])
     if not any(found):
-        found = session.world.collect([sample for batch in own for sample in batch.sample_ids.tolist()])
-    ids = sorted({sample for of_rank in found for sample in of_rank})
+        found = session.world.collect([named for batch in own for named in batch])
+    ids = sorted({named.sample_id for of_rank in found for named in of_rank})
+    slots = list_ranges([named.slot for of_rank in found for named in of_rank])
     return NumericsError(
-        f"{what}; the update was not applied. Samples: {_shorten(ids)}",
-        hint="look at these samples; or lower train.optimizer.lr, or lengthen train.schedule.warmup",
+        f"{what}; the update was not applied. Slots: {_shorten(slots)}. Samples: {_shorten(ids)}",
+        hint="look at these samples, and leave them out with data.skip: "
+        f"{json.dumps(slots[:16])}; or lower train.optimizer.lr, or lengthen train.schedule.warmup",
     )
 
 
-def _shorten(ids: list[int]) -> str:
-    shown = ", ".join(map(str, ids[:64]))
-    return shown if len(ids) <= 64 else f"{shown}, … ({len(ids)} in all)"
+def _name_samples(session: Session, step: int, own: list[MicroBatch]) -> list[list[Named]]:
+    """The samples of each of this rank's micro-batches."""
+    turns = session.training.itinerary.course.turns
+    slots = [[s for s in turns.slots(unit).tolist() if s >= 0] for unit in session.feed.plan(step).slots]
+    return [
+        [Named(*pair) for pair in zip(of_unit, batch.sample_ids.tolist(), strict=False)]
+        for of_unit, batch in zip(slots, own, strict=True)
+    ]
+
+
+def _shorten(names: Sequence[object]) -> str:
+    shown = ", ".join(map(str, names[:64]))
+    return shown if len(names) <= 64 else f"{shown}, … ({len(names)} in all)"
 
 
 def _sample_record(session: Session, step: int, own: list[MicroBatch]) -> SamplesRecord:

@@ -60,6 +60,8 @@ def _train(session: Session, sink: Sink, stop: StopFlag, stack: ExitStack) -> Ex
     sink.write(_start_record(session))
     keeper = Keeper(session=session, sink=sink)
     progress = keeper.resume()
+    stack.callback(session.training.close)
+    session.read_on(progress.step)
     samples = _open_sample_log(session)
     if samples is not None:
         stack.callback(samples.close)
@@ -107,7 +109,7 @@ def _start_record(session: Session) -> StartRecord:
         parameters=sum(p.numel() for p in session.engine.module.parameters()),
         steps=session.steps,
         unit="samples" if session.training.facts.vocabulary is None else "tokens",
-        dataset_version=session.training.version,
+        dataset_version=session.training.plan.version,
         recipe_hash=session.run.recipe_hash,
         code=code_version(),
         torch=torch.__version__,

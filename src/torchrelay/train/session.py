@@ -6,6 +6,7 @@ behind.
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from torchrelay.checkpoint.manifest import Origin
 from torchrelay.checkpoint.shelf import Shelf
@@ -13,13 +14,14 @@ from torchrelay.core.clock import system_clock
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import load_plugin
 from torchrelay.data.loader import SplitReader, open_split, open_validation
-from torchrelay.data.order.order import ORDER_VERSION
+from torchrelay.data.manifest import TRAIN
+from torchrelay.data.order.outlook import SlotPattern
 from torchrelay.model.task import Task
 from torchrelay.observe.rundir import RunRecord, run_prefix
 from torchrelay.parallel.engine import Engine, Placement
 from torchrelay.parallel.world import World
 from torchrelay.recipe.check import Degrees, choose_degrees
-from torchrelay.recipe.horizon import parse_tokens
+from torchrelay.recipe.horizon import parse_horizon, parse_tokens
 from torchrelay.recipe.load import recipe_hash
 from torchrelay.recipe.schema import Recipe
 from torchrelay.store.base import Store
@@ -58,6 +60,15 @@ class Session:
         """The run's checkpoints."""
         return Shelf(self.store, self.run.run)
 
+    def read_on(self, step: int) -> None:
+        """Begin to fetch the data that is needed after `step` steps."""
+        feed = self.feed
+        first, count = feed.share.first * feed.micro_batch, feed.share.count * feed.micro_batch
+        # Where micro-batches are made by length, a rank's samples may be any of a step.
+        is_fixed = self.recipe.data.pad == "fixed"
+        pattern = SlotPattern(feed.global_batch, first, count) if is_fixed else None
+        self.training.follow(pattern, step=step, last_step=self.steps)
+
     def origin(self) -> Origin:
         """What a checkpoint of this attempt belongs to."""
         return Origin(
@@ -70,9 +81,6 @@ class Session:
             micro_batch=self.feed.micro_batch,
             recipe_hash=recipe_hash(self.recipe),
             code=code_version(),
-            dataset_version=self.training.version,
-            order_version=ORDER_VERSION,
-            seed=self.recipe.run.seed,
             created_s=system_clock(),
         )
 
@@ -91,7 +99,7 @@ def open_session(recipe: Recipe, world: World, *, fresh: bool) -> Session:
     engine = _build_engine(recipe, world, task, degrees)
     optimizer = build_optimizer(recipe.train.optimizer, engine.module)
     tokens_per_step = recipe.train.global_batch * (training.tokens_per_sample or 1)
-    facts = EntryFacts(dataset_version=training.version, micro_batch=feed.micro_batch, world=world.size)
+    facts = EntryFacts(plan=training.plan, micro_batch=feed.micro_batch, world=world.size)
     entry: Entry = world.lead(lambda: enter_run(store, recipe, found, facts=facts))
     return Session(
         recipe=recipe,
@@ -129,19 +137,44 @@ def build_task(recipe: Recipe, reader: SplitReader) -> Task:
 
 
 def count_steps(recipe: Recipe, reader: SplitReader) -> int:
-    """Step at which the run ends."""
+    """Step at which the run ends; slots that are left out do not change it."""
     train = recipe.train
     if train.steps is not None:
         return train.steps
     if train.epochs is not None:
-        return max(1, math.ceil(train.epochs * reader.num_samples / train.global_batch))
-    tokens_per_step = train.global_batch * (reader.tokens_per_sample or 1)
-    return parse_tokens(train.tokens or 0).steps(tokens_per_step)
+        samples = math.ceil(Fraction(repr(train.epochs)) * reader.num_samples)
+    else:
+        samples = -(-parse_tokens(train.tokens or 0).amount // (reader.tokens_per_sample or 1))
+    if not reader.plan.fills_epochs:
+        return max(1, -(-samples // train.global_batch))
+    epochs, rest = divmod(samples, reader.num_samples)
+    return max(1, epochs * -(-reader.num_samples // train.global_batch) + -(-rest // train.global_batch))
+
+
+def check_lengths(recipe: Recipe, reader: SplitReader) -> None:
+    """RecipeError when a length is given in tokens that cannot be counted ahead."""
+    train = recipe.train
+    if reader.tokens_per_sample is not None:
+        return
+    warmup, decay = parse_horizon(train.schedule.warmup), parse_horizon(train.schedule.decay or 0)
+    lengths = {
+        "train.tokens": train.steps is None and train.epochs is None,
+        "train.schedule.warmup": warmup.unit == "tokens",
+        "train.schedule.decay": decay.unit == "tokens",
+    }
+    for path in [path for path, is_tokens in lengths.items() if is_tokens]:
+        raise RecipeError(
+            f"{path}: the tokens of these samples cannot be counted ahead, they are of different length",
+            hint="give steps, or use data.reading: packed",
+        )
 
 
 def _open_data(recipe: Recipe) -> tuple[SplitReader, SplitReader | None]:
     store = open_store(recipe.data.store or recipe.run.store)
-    training = open_split(recipe.data, store, "train", seed=recipe.run.seed)
+    training = open_split(
+        recipe.data, store, TRAIN, seed=recipe.run.seed, global_batch=recipe.train.global_batch
+    )
+    check_lengths(recipe, training)
     return training, open_validation(recipe.data, store, seed=recipe.run.seed)
 
 
@@ -161,7 +194,7 @@ def _build_feed(recipe: Recipe, world: World, reader: SplitReader, found: RunRec
         global_batch=train.global_batch,
         micro_batch=micro_batch,
         seed=recipe.run.seed,
-        prefetch=recipe.data.prefetch,
+        section=recipe.data,
     )
 
 

@@ -3,12 +3,20 @@
 Unit u of a step covers the samples [u·m, (u+1)·m) of the global batch, m = micro-batch size. The
 units are the same whatever the number of processes; processes own runs of neighbouring units,
 as equally many as can be. Randomness inside the model belongs to the unit.
+
+Where samples differ in length (`group_by_length`) the units of a step are instead made of samples of
+like length, the longest first, and dealt out in turn: all processes work them out from the lengths of
+the whole global batch, so they are again the same whatever the number of processes.
 """
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from torchrelay.core.errors import RecipeError
+from torchrelay.data.readings.rows import Ints, padded_length
 
 _MASK = 2**64 - 1
 
@@ -23,6 +31,40 @@ class Share:
     """How many units it owns; may be fewer than `rounds`."""
     rounds: int
     """Units every rank runs, so that all take part in every exchange."""
+
+
+class Grouping(NamedTuple):
+    """How samples of like length are put together."""
+
+    rows: int
+    """Samples of a unit, where `positions` is None."""
+    positions: int | None
+    """Most positions of a unit, its padding included; at least those of the longest sample."""
+    longest: int
+    """Longest row that padding may lead to."""
+
+
+def group_by_length(lengths: Ints, grouping: Grouping) -> list[Ints]:
+    """Units as places in the global batch, int64, ascending in each; every place is in one unit.
+
+    Longest samples first, and among equals those that come first. A unit has `rows` samples, or as many
+    as keep rows × padded length within `positions`.
+    """
+    order = np.argsort(-lengths, kind="stable").astype(np.int64)
+    units, start = [], 0
+    while start < order.size:
+        count = grouping.rows
+        if grouping.positions is not None:
+            row = padded_length(int(lengths[order[start]]), grouping.longest)
+            count = max(1, grouping.positions // row)
+        units.append(np.sort(order[start : start + count]))
+        start += count
+    return units
+
+
+def deal_units(num_units: int, *, rank: int, num_processes: int) -> range:
+    """The units of one rank, dealt out in turn: rank 0 has the longest of every round, and never fewer."""
+    return range(rank, num_units, num_processes)
 
 
 def choose_micro_batch(

@@ -8,6 +8,8 @@ from torchrelay.checkpoint.manifest import Commit, Manifest, Origin, Part, Progr
 from torchrelay.checkpoint.save import Snapshot, save_checkpoint
 from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.checkpoint.state import model_state, optimizer_state
+from torchrelay.data.order import history
+from torchrelay.data.order.position import DataPosition
 from torchrelay.parallel.world import World
 
 ALONE = World(
@@ -32,12 +34,21 @@ def origin(**fields: object) -> Origin:
         "micro_batch": 4,
         "recipe_hash": "r",
         "code": "0.1",
-        "dataset_version": "d",
-        "order_version": 1,
-        "seed": 7,
         "created_s": 1.5,
     }
     return Origin(**(values | fields))  # type: ignore[arg-type]
+
+
+def position(step: int) -> DataPosition:
+    """Of a run that trains on 8 samples a step."""
+    part = history.Part(dataset="d", version="v", samples=100, base=0, weight=1.0, first=0)
+    return DataPosition(
+        dataset_version="v",
+        seed=7,
+        order_version=1,
+        global_slot=8 * step,
+        segments=(history.Segment(start=0, parts=(part,)),),
+    )
 
 
 def manifest(step: int, folder: str = "a-1-aa", content: bytes = b"weights", **fields: object) -> Manifest:
@@ -46,6 +57,7 @@ def manifest(step: int, folder: str = "a-1-aa", content: bytes = b"weights", **f
         checkpoint=f"step-{step:09d}/{folder}",
         progress=Progress(step=step, samples=8 * step, tokens=80 * step),
         origin=origin(**fields),
+        position=position(step),
         tensors={},
         optimizer_groups=[],
         optimizer_values={},
@@ -83,6 +95,7 @@ class Trained:
             tensors=self.tensors(),
             progress=Progress(step=step, samples=8 * step, tokens=80 * step),
             origin=origin(),
+            position=position(step),
             optimizer_groups=[{"lr": 0.01}],
             optimizer_values={},
             random_state={"python": [3, [1, 2], None]},

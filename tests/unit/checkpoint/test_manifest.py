@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.checkpoint.support import manifest, origin
+from tests.unit.checkpoint.support import manifest, origin, position
 from torchrelay.checkpoint.manifest import (
     Chunk,
     Commit,
@@ -39,6 +39,7 @@ manifests = st.builds(
     checkpoint=names,
     progress=st.builds(Progress, step=counts, samples=counts, tokens=counts),
     origin=st.just(origin()),
+    position=st.builds(position, counts),
     tensors=st.dictionaries(names, tensors, max_size=3),
     optimizer_groups=st.lists(st.dictionaries(names, plain)),
     optimizer_values=st.dictionaries(names, st.dictionaries(names, plain), max_size=3),
@@ -74,9 +75,11 @@ def test_equal_manifests_are_equal_bytes(whole: Manifest) -> None:
         b"{}",
         b"\xff",
         manifest(3).to_bytes()[:-1],
-        manifest(3).to_bytes().replace(b'"schema":1', b'"schema":2'),
+        manifest(3).to_bytes().replace(b'"schema":2', b'"schema":1'),
         manifest(3).to_bytes().replace(b'"parts"', b'"carts"'),
         manifest(3).to_bytes().replace(b'"samples"', b'"simples"'),
+        manifest(3).to_bytes().replace(b'"global_slot"', b'"slot"'),
+        manifest(3).to_bytes().replace(b'"weight"', b'"wait"'),
     ],
 )
 def test_what_is_no_manifest_is_damage(content: bytes) -> None:

@@ -38,13 +38,14 @@ def write(tmp_path: Path) -> Write:
 
 
 @pytest.fixture
-def build(store: Store, write: Write) -> Build:
+def build(store: Store, write: Write, tmp_path: Path) -> Build:
     """Build dataset `name` of some texts with small shards."""
 
     def build_texts(
         texts: Sequence[str | bytes], *, name: str = "d", into: Store | None = None, **options: object
     ) -> BuildResult:
-        settings: dict[str, object] = {"shard_bytes": 1024, "validation": 0.3, **options}
+        settings: dict[str, object] = {"shard_bytes": 1024, "validation": 0.3, "work": tmp_path / "work"}
+        settings |= options
         request = BuildRequest(documents=TextFiles([write(texts)]), **settings)
         return build_dataset(into or store, name, request, clock=lambda: 0.0, progress=lambda *_: None)
 

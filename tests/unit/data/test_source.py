@@ -8,7 +8,7 @@ import pytest
 
 from torchrelay.core.errors import DataError, RecipeError
 from torchrelay.data.order.order import Located
-from torchrelay.data.source import SourceReading, load_source
+from torchrelay.data.source import Arrays, SourceReading, load_source, open_source_reading
 from torchrelay.recipe.data_schema import DataSection
 
 
@@ -42,7 +42,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], DataSection]:
 
 def located(*ids: int) -> Located:
     sample_ids = np.array(ids, np.int64)
-    return Located(sample_ids, np.zeros_like(sample_ids), sample_ids)
+    return Located(sample_ids, np.minimum(sample_ids, 0), sample_ids)
 
 
 def test_the_function_gets_the_split_and_the_options(offer: Any) -> None:
@@ -56,8 +56,14 @@ def test_the_function_gets_the_split_and_the_options(offer: Any) -> None:
     assert asked == [("validation", 9, 1.0)]
 
 
+def read(source: Any, *ids: int, epochs: Any = None, seed: int = 1) -> Any:
+    where = located(*ids)
+    given = np.zeros_like(where.indexes) if epochs is None else np.array(epochs)
+    return open_source_reading(source, seed).read(where, given)
+
+
 def test_samples_are_stacked_in_the_order_asked_for() -> None:
-    rows = SourceReading(Squares(10)).read(located(3, 0, 9))
+    rows = read(Squares(10), 3, 0, 9)
     assert rows.arrays["x"].shape == (3, 2, 3)
     assert rows.arrays["x"][:, 0, 0].tolist() == [3, 0, 9]
     assert rows.arrays["y"].tolist() == [9, 0, 81]
@@ -123,9 +129,42 @@ class Uneven(Squares):
 )
 def test_samples_that_do_not_fit_each_other_are_named(second: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        SourceReading(Uneven(second)).read(located(0, 1))
+        read(Uneven(second), 0, 1)
 
 
 def test_text_is_no_array() -> None:
     with pytest.raises(DataError, match="'x' of sample 1 is of type .*, not a number"):
-        SourceReading(Uneven({"x": "word"})).read(located(1))
+        read(Uneven({"x": "word"}), 1)
+
+
+class Random(Squares):
+    """Sample i is drawn."""
+
+    def read(self, index: int, *, rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": rng.random(3)}
+
+
+def test_what_a_source_draws_belongs_to_seed_epoch_and_sample() -> None:
+    def drawn(*ids: int, epochs: Any, seed: int = 1) -> Any:
+        return read(Random(9), *ids, epochs=epochs, seed=seed).arrays["x"].tolist()
+
+    first, second, other = drawn(3, 4, 3, epochs=[0, 0, 1])
+    assert len({tuple(first), tuple(second), tuple(other)}) == 3
+    assert drawn(4, epochs=[0]) == [second]
+    assert drawn(3, epochs=[1]) == [other]
+    assert drawn(3, epochs=[0], seed=2) != [first]
+
+
+@pytest.mark.parametrize("source", [Squares(10), Arrays({"y": np.arange(10) ** 2})])
+def test_a_place_without_a_sample_is_left_out(source: Any) -> None:
+    rows = read(source, 3, -1, 5, -1)
+    assert rows.arrays["y"].tolist() == [9, 25]
+    assert (rows.num_targets, rows.num_tokens) == (2, 2)
+    nothing = read(source, -1, -1)
+    assert nothing.arrays["y"].tolist() == [0]
+    assert (nothing.num_targets, nothing.num_tokens) == (0, 0)
+
+
+def test_all_samples_are_alike_in_length() -> None:
+    assert SourceReading(Squares(3), 1).lengths(located(1)) is None
+    assert open_source_reading(Arrays({"x": np.zeros(3)}), 1).lengths(located(1)) is None

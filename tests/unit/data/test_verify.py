@@ -2,13 +2,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from torchrelay.data.build.token_writer import ShardSettings, ShardWriter
+from tests.unit.data.token_shards import write_tokens
 from torchrelay.data.dataset import Dataset, open_dataset
 from torchrelay.data.layout import tokenizer_key
-from torchrelay.data.manifest import ShardEntry
 from torchrelay.data.verify import Finding, verify_dataset
 from torchrelay.store.base import Store
 
@@ -73,12 +71,13 @@ def test_a_damaged_tokenizer_is_named(dataset: Dataset) -> None:
 
 def crooked(dataset: Dataset, *, labelled: bool = False, **changes: Any) -> Dataset:
     """The dataset with a single shard, sound by its hashes, of tokens that do not fit the manifest."""
-    options: dict[str, Any] = {"token_dtype": "u16", "end_token": 256, "labelled": labelled}
-    options |= {name: changes.pop(name) for name in list(changes) if name in options}
-    writer = ShardWriter(dataset.store, dataset.folder, ShardSettings(shard_bytes=1024, **options))
-    writer.append(np.array(changes.pop("tokens", [1, 2, 3])), 3)
-    writer.end_document(7, changes.pop("label", None))
-    entries: tuple[ShardEntry, ...] = writer.close()
+    entries = write_tokens(
+        dataset.store,
+        [changes.pop("tokens", [1, 2, 3])],
+        folder=dataset.folder,
+        end_token=changes.pop("end_token", 256),
+        labels=[changes.pop("label", 0)] if labelled else None,
+    )
     return with_content(dataset, splits={"train": entries}, **changes)
 
 

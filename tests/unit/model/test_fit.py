@@ -2,7 +2,7 @@ import pytest
 
 from torchrelay.core.errors import RecipeError
 from torchrelay.model.fit import demand_fit
-from torchrelay.recipe.check import Problem
+from torchrelay.recipe.problem import Problem
 
 
 def test_no_problem_is_no_error() -> None:

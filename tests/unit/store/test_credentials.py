@@ -83,11 +83,11 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(home: dict[str, str])
 
 
 def test_other_files_can_be_named(home: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "other").write_text("[x]\naws_access_key_id = x-id\n")
+    (tmp_path / "other").write_text("[x]\naws_access_key_id = x-id\naws_secret_access_key = x-secret\n")
     found = read_credentials(
         home | {"AWS_PROFILE": "x", "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "other")}
     )
-    assert found.keys == {"access_key_id": "x-id"}
+    assert found.keys == {"access_key_id": "x-id", "secret_access_key": "x-secret"}
 
 
 @pytest.mark.parametrize("content", [b"no section\n", b"[a]\n[a]\n", b"\xff\xfe"])

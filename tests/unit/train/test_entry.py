@@ -1,11 +1,17 @@
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.unit.checkpoint.support import put
 from tests.unit.train.support import recipe
 from torchrelay import __version__
-from torchrelay.core.errors import RecipeError
+from torchrelay.checkpoint.shelf import Shelf
+from torchrelay.core.errors import DataError, RecipeError
+from torchrelay.data.order.history import Source
+from torchrelay.data.recipe_plan import plan_once
 from torchrelay.observe.rundir import list_attempts, list_runs, read_run
 from torchrelay.recipe.load import recipe_hash
 from torchrelay.recipe.schema import Recipe
@@ -13,7 +19,13 @@ from torchrelay.store.files import FileStore
 from torchrelay.train import entry as entry_module
 from torchrelay.train.entry import Entry, EntryFacts, code_version, enter_run, find_run
 
-FACTS = EntryFacts(dataset_version="d" * 64, micro_batch=2, world=4)
+
+def facts(version: str, **changes: Any) -> EntryFacts:
+    plan = plan_once([Source("NAME", version * 64, 30)], seed=7)
+    return EntryFacts(plan=replace(plan, **changes), micro_batch=2, world=4)
+
+
+FACTS = facts("d")
 
 
 @pytest.fixture
@@ -70,13 +82,30 @@ def test_what_may_change_is_told_and_what_may_not_is_refused_with_both_listed_ap
 
 def test_another_version_of_the_data_is_refused_with_both_named(store: FileStore, tmp_path: Path) -> None:
     enter(store, recipe(tmp_path))
-    other = EntryFacts(dataset_version="e" * 64, micro_batch=2, world=4)
     with pytest.raises(
         RecipeError, match="trains on version dddddddddddd .* now gives eeeeeeeeeeee"
     ) as caught:
-        enter(store, recipe(tmp_path), facts=other)
+        enter(store, recipe(tmp_path), facts=facts("e"))
     assert "NAME@dddddddddddd" in caught.value.hint
     assert len(list_attempts(store, "t")) == 1
+
+
+def test_another_version_may_be_asked_for(store: FileStore, tmp_path: Path) -> None:
+    enter(store, recipe(tmp_path))
+    assert enter(store, recipe(tmp_path), facts=facts("e", migrate_from="dddddd")).attempt == 2
+    assert enter(store, recipe(tmp_path), facts=facts("e", may_add=True)).attempt == 3
+
+
+def test_what_a_run_has_read_since_it_began_is_what_counts(store: FileStore, tmp_path: Path) -> None:
+    """It began with d, went on with v, and stands in its second checkpoint."""
+    enter(store, recipe(tmp_path))
+    shelf = Shelf(store, "t")
+    for step in (1, 2):
+        put(shelf, step)  # at version v
+    with pytest.raises(DataError, match="has read version v of its data up to slot 16; now d is version ee"):
+        enter(store, recipe(tmp_path), facts=facts("e", sources=(Source("d", "e" * 64, 30),)))
+    going_on = facts("e", sources=(Source("d", "v", 100),))
+    assert enter(store, recipe(tmp_path), facts=going_on).attempt == 2
 
 
 def test_a_run_of_another_torchrelay_whose_recipe_does_not_fit_is_refused(

@@ -32,7 +32,7 @@ def test_the_last_checkpoint_becomes_the_final_model_with_where_it_came_from(
     assert (lineage["run"], lineage["step"], lineage["dataset_version"]) == (
         "t",
         6,
-        finished.training.version,
+        finished.training.plan.version,
     )
     (record,) = heard.kind("export")
     assert (record.step, record.where) == (6, f"file://{folder}")

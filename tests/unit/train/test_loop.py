@@ -100,7 +100,7 @@ def test_clipping_limits_the_update_and_the_record_tells_the_norm_before_it(tmp_
 def test_sample_ids_are_those_of_the_plan(tmp_path: Path) -> None:
     course, _, _ = run(tmp_path)
     reader = course.session.training
-    planned = reader.order.samples(np.arange(24)).sample_ids.tolist()
+    planned = reader.locate(np.arange(24)).located.sample_ids.tolist()
     assert [i for record in course.samples.records for i in record.ids] == planned
 
 
@@ -108,7 +108,7 @@ def test_a_loss_that_is_no_number_stops_before_the_update_and_names_step_and_sam
     session, course, heard = open_course(
         recipe(tmp_path, model={"options": {"bad": 5.0}}, train={"micro_batch": 2})
     )
-    slots = session.training.order.samples(np.arange(24)).sample_ids.tolist()
+    slots = session.training.locate(np.arange(24)).located.sample_ids.tolist()
     step = slots.index(5) // 4 + 1
     with pytest.raises(NumericsError) as caught:
         train(course, course.keeper.resume())
@@ -116,8 +116,12 @@ def test_a_loss_that_is_no_number_stops_before_the_update_and_names_step_and_sam
     assert caught.value.message.startswith(f"step {step}: loss nan")
     assert "the update was not applied" in caught.value.message
     named = caught.value.message.split("Samples: ")[1].split(", ")
-    units = [slots[start : start + 2] for start in (4 * step - 4, 4 * step - 2)]
-    assert sorted(map(int, named)) in [sorted(unit) for unit in units]
+    starts = (4 * step - 4, 4 * step - 2)
+    units = [sorted(slots[start : start + 2]) for start in starts]
+    unit = units.index(sorted(map(int, named)))
+    skip = f"{starts[unit]}..{starts[unit] + 2}"
+    assert f"Slots: {skip}. Samples" in caught.value.message
+    assert f'data.skip: ["{skip}"]' in caught.value.hint
     assert "5" in named
     assert [record.step for record in heard.kind("step")] == list(range(1, step))
     assert all(torch.isfinite(parameter).all() for parameter in session.engine.module.parameters())

@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,11 @@ from tests.unit.checkpoint.support import ALONE
 from tests.unit.train import support
 from tests.unit.train.support import NUM_TRAIN, recipe
 from torchrelay.core.errors import DataError, ModelError, RecipeError
+from torchrelay.data.order.course import Plan
+from torchrelay.data.order.history import Source
+from torchrelay.data.recipe_plan import plan_once
 from torchrelay.model.python import PythonTask
-from torchrelay.train.session import count_steps, open_session
+from torchrelay.train.session import check_lengths, count_steps, open_session
 
 NUMBERS = f"{support.__name__}:numbers"
 
@@ -18,11 +21,13 @@ NUMBERS = f"{support.__name__}:numbers"
 class Facts:
     num_samples: int
     tokens_per_sample: int | None
+    plan: Plan
 
 
-def length(folder: Path, **fields: Any) -> int:
+def length(folder: Path, *, stop: bool = False, **fields: Any) -> int:
     wanted = recipe(folder, train={"steps": None, **fields})
-    return count_steps(wanted, Facts(num_samples=50, tokens_per_sample=16))  # type: ignore[arg-type]
+    plan = replace(plan_once([Source("d", "v", 50)], seed=1), fills_epochs=stop)
+    return count_steps(wanted, Facts(num_samples=50, tokens_per_sample=16, plan=plan))  # type: ignore[arg-type]
 
 
 def nothing_to_train() -> Any:
@@ -36,6 +41,8 @@ def nothing_to_train() -> Any:
         ({"epochs": 1.0}, 13),
         ({"epochs": 2.0}, 25),
         ({"epochs": 0.01}, 1),
+        ({"epochs": 1.1}, 14),
+        ({"epochs": 0.56, "global_batch": 28}, 1),
         ({"tokens": 6400}, 100),
         ({"tokens": "6.401k"}, 101),
     ],
@@ -44,6 +51,34 @@ def test_the_run_ends_at_the_step_that_reaches_its_length(
     tmp_path: Path, fields: dict[str, Any], steps: int
 ) -> None:
     assert length(tmp_path, **fields) == steps
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [({"epochs": 2.0}, 26), ({"epochs": 2.5}, 33), ({"tokens": 16 * 101}, 27), ({"steps": 7}, 7)],
+)
+def test_epochs_that_end_with_a_step_are_counted_so(
+    tmp_path: Path, fields: dict[str, Any], steps: int
+) -> None:
+    assert length(tmp_path, stop=True, **fields) == steps
+
+
+@pytest.mark.parametrize(
+    ("train", "path"),
+    [
+        ({"steps": None, "tokens": "1M"}, "train.tokens"),
+        ({"schedule": {"warmup": "2k tokens"}}, "train.schedule.warmup"),
+        ({"schedule": {"decay": "2k tokens"}}, "train.schedule.decay"),
+    ],
+)
+def test_a_length_in_tokens_needs_samples_of_equal_length(
+    tmp_path: Path, train: dict[str, Any], path: str
+) -> None:
+    plan = plan_once([Source("d", "v", 50)], seed=1)
+    wanted = recipe(tmp_path, train=train)
+    check_lengths(wanted, Facts(num_samples=50, tokens_per_sample=16, plan=plan))  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=f"{path}: the tokens of these samples cannot be counted ahead"):
+        check_lengths(wanted, Facts(num_samples=50, tokens_per_sample=None, plan=plan))  # type: ignore[arg-type]
 
 
 def test_everything_is_built_and_the_run_is_entered(tmp_path: Path) -> None:
@@ -61,7 +96,7 @@ def test_everything_is_built_and_the_run_is_entered(tmp_path: Path) -> None:
         "ddp",
         2,
     )
-    assert origin.dataset_version == session.training.version
+    assert session.training.position(3).global_slot == 12
 
 
 def test_a_run_keeps_the_micro_batch_that_it_settled_on(tmp_path: Path) -> None:

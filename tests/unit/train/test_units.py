@@ -1,9 +1,19 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import RecipeError
-from torchrelay.train.units import choose_micro_batch, largest_divisor, share_units, unit_seed
+from torchrelay.data.readings.rows import padded_length
+from torchrelay.train.units import (
+    Grouping,
+    choose_micro_batch,
+    deal_units,
+    group_by_length,
+    largest_divisor,
+    share_units,
+    unit_seed,
+)
 
 sizes = st.integers(1, 200)
 
@@ -93,3 +103,51 @@ def test_seeds_of_units_fit_torch(seed: int, step: int, unit: int) -> None:
 def test_seeds_differ_from_unit_to_unit_step_to_step_and_run_to_run() -> None:
     seeds = {unit_seed(seed, step, unit) for seed in range(5) for step in range(40) for unit in range(40)}
     assert len(seeds) == 5 * 40 * 40
+
+
+lengths = st.lists(st.integers(0, 100), min_size=1, max_size=60)
+budgets = st.integers(100, 900)
+
+
+def grouped(lengths: list[int], grouping: Grouping) -> list[list[int]]:
+    return [unit.tolist() for unit in group_by_length(np.array(lengths, np.int64), grouping)]
+
+
+@given(lengths=lengths, rows=st.integers(1, 20), positions=st.none() | budgets)
+def test_every_sample_is_in_one_unit_and_units_are_of_like_length(
+    lengths: list[int], rows: int, positions: int | None
+) -> None:
+    units = grouped(lengths, Grouping(rows, positions, 100))
+    assert sorted(place for unit in units for place in unit) == list(range(len(lengths)))
+    assert all(unit == sorted(unit) for unit in units)
+    for unit, following in zip(units, units[1:], strict=False):
+        assert min(lengths[place] for place in unit) >= max(lengths[place] for place in following)
+
+
+@given(lengths=lengths, rows=st.integers(1, 20))
+def test_units_have_equally_many_samples_but_the_last(lengths: list[int], rows: int) -> None:
+    units = grouped(lengths, Grouping(rows, None, 100))
+    assert all(len(unit) == rows for unit in units[:-1])
+    assert len(units[-1]) <= rows
+
+
+@given(lengths=lengths, positions=budgets)
+def test_a_budget_is_kept_and_used(lengths: list[int], positions: int) -> None:
+    units = grouped(lengths, Grouping(1, positions, 100))
+    rows = [padded_length(max(lengths[place] for place in unit), 100) for unit in units]
+    for unit, row in zip(units, rows, strict=True):
+        assert len(unit) * row <= positions
+    for unit, row in zip(units[:-1], rows[:-1], strict=True):
+        assert (len(unit) + 1) * row > positions
+
+
+@given(num_units=st.integers(1, 100), num_processes=st.integers(1, 16))
+def test_units_are_dealt_so_that_the_work_is_even_and_rank_0_is_never_idle(
+    num_units: int, num_processes: int
+) -> None:
+    dealt = [deal_units(num_units, rank=r, num_processes=num_processes) for r in range(num_processes)]
+    assert sorted(unit for own in dealt for unit in own) == list(range(num_units))
+    assert len(dealt[0]) == -(-num_units // num_processes) == max(map(len, dealt))
+    work = list(range(num_units, 0, -1))  # the first is the longest
+    sums = [sum(work[unit] for unit in own) for own in dealt if len(own) == len(dealt[0])]
+    assert max(sums) - min(sums) <= num_units

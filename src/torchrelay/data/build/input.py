@@ -1,51 +1,28 @@
-"""Documents from files: plain text, one a file, or JSON lines, one a line.
+"""Documents from files: plain text, JSON lines, Parquet, Arrow, and folders of Hugging Face datasets.
 
 An input gives the same documents in the same order every time it is read, so a build may read it
-twice. Every error names the file and the line or byte.
+twice. Every error names the file and the line, row or byte.
 """
 
-import glob
 import json
-import mmap
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from torchrelay.core.errors import DataError
+from torchrelay.data.build.division import Division
+from torchrelay.data.build.document import Fields, parse_split
+from torchrelay.data.build.files import Stamp, find_files, hash_parts, stamp_file
+from torchrelay.data.build.files import match_files as match_files
+from torchrelay.data.build.line_unit import cut_lines
+from torchrelay.data.build.table_unit import cut_arrow, cut_parquet, load_arrow
+from torchrelay.data.build.text_unit import group_texts
+from torchrelay.data.build.unit import Input as Input
+from torchrelay.data.build.unit import Unit
+from torchrelay.data.manifest import TRAIN
 
-Label = int | str
-
-
-class Document(NamedTuple):
-    """One document as it came."""
-
-    text: memoryview
-    """Bytes, UTF-8 where the input is text."""
-    label: Label | None
-    """Its class, where the input has labels."""
-    where: str
-    """File, or file:line."""
-    input_bytes: int
-    """Bytes of input it was read from, for progress."""
-
-
-class Input(Protocol):
-    """Where documents come from."""
-
-    @property
-    def labelled(self) -> bool:
-        """Whether every document has a label."""
-
-    def documents(self) -> Iterator[Document]:
-        """All documents; DataError at the first that cannot be read."""
-
-    def total_bytes(self) -> int:
-        """Sum of `input_bytes` over all documents, about."""
-
-    def describe(self) -> dict[str, Any]:
-        """The arguments it was made from, for the build record."""
+Cut = Callable[[Stamp, Fields, str | None, int], Iterator[Unit]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +30,32 @@ class TextFiles:
     """Every file that a pattern matches is a document."""
 
     patterns: Sequence[str]
+    more: Mapping[str, Sequence[str]] | None = None
+    """Patterns of files for other splits; the others are then all for training."""
+
+    labelled = False
 
     @property
-    def labelled(self) -> bool:
-        """Plain text has no labels."""
-        return False
+    def given(self) -> bool:
+        """See `Input`."""
+        return bool(self.more)
 
-    def documents(self) -> Iterator[Document]:
-        """See `Input.documents`; sorted by path."""
-        for path in match_files(self.patterns):
-            text = _map(path)
-            yield Document(text, None, str(path), len(text))
+    def fingerprint(self) -> str:
+        """See `Input`."""
+        return hash_parts(_find_all(self.patterns, self.more))
 
     def total_bytes(self) -> int:
-        """See `Input.total_bytes`."""
-        return sum(path.stat().st_size for path in match_files(self.patterns))
+        """See `Input`."""
+        return _sum_sizes(_find_all(self.patterns, self.more))
+
+    def units(self, division: Division, unit_bytes: int) -> Iterator[Unit]:
+        """See `Input`; sorted by path."""
+        for split, files in _find_all(self.patterns, self.more):
+            yield from group_texts(files, split, division, unit_bytes)
 
     def describe(self) -> dict[str, Any]:
-        """See `Input.describe`."""
-        return {"text": list(self.patterns)}
+        """See `Input`."""
+        return {"text": list(self.patterns), **_describe_more(self.more)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,109 +65,176 @@ class JsonLines:
     patterns: Sequence[str]
     field: str
     label_field: str | None = None
+    id_field: str | None = None
+    split_field: str | None = None
+    more: Mapping[str, Sequence[str]] | None = None
+    """Patterns of files for other splits; the others are then all for training."""
 
     @property
     def labelled(self) -> bool:
-        """Whether a label field was named."""
+        """See `Input`."""
         return self.label_field is not None
 
-    def documents(self) -> Iterator[Document]:
-        """See `Input.documents`; sorted by path, then by line. Blank lines are left out."""
-        for path in match_files(self.patterns):
-            with _open(path) as file:
-                yield from self._read(file, path)
+    @property
+    def given(self) -> bool:
+        """See `Input`."""
+        return bool(self.more) or self.split_field is not None
+
+    def fingerprint(self) -> str:
+        """See `Input`."""
+        return hash_parts(_find_all(self.patterns, self.more))
 
     def total_bytes(self) -> int:
-        """See `Input.total_bytes`."""
-        return sum(path.stat().st_size for path in match_files(self.patterns))
+        """See `Input`."""
+        return _sum_sizes(_find_all(self.patterns, self.more))
+
+    def units(self, division: Division, unit_bytes: int) -> Iterator[Unit]:
+        """See `Input`; sorted by path, then by line. Blank lines are left out."""
+        for split, files in _find_all(self.patterns, self.more):
+            yield from cut_lines(files, self._fields(), split, unit_bytes)
 
     def describe(self) -> dict[str, Any]:
-        """See `Input.describe`."""
-        label = {} if self.label_field is None else {"label_field": self.label_field}
-        return {"jsonl": list(self.patterns), "field": self.field, **label}
+        """See `Input`."""
+        return {"jsonl": list(self.patterns), **self._fields().describe(), **_describe_more(self.more)}
 
-    def _read(self, file: Iterable[bytes], path: Path) -> Iterator[Document]:
-        offset = 0
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                record = _parse_line(line, path, number, offset)
-                yield self._document(record, f"{path}:{number}", len(line))
-            offset += len(line)
+    def _fields(self) -> Fields:
+        return Fields(text=self.field, label=self.label_field, id=self.id_field, split=self.split_field)
 
-    def _document(self, record: dict[str, Any], where: str, size: int) -> Document:
-        text = _field(record, self.field, where)
-        if not isinstance(text, str):
-            raise DataError(f"{where}: field {self.field!r} is {_show(text)}, not a text")
-        label = None
-        if self.label_field is not None:
-            label = _field(record, self.label_field, where)
-            if isinstance(label, bool) or not isinstance(label, int | str):
-                raise DataError(
-                    f"{where}: label field {self.label_field!r} is {_show(label)}, not a whole number or text"
-                )
-        try:
-            return Document(memoryview(text.encode()), label, where, size)
-        except UnicodeEncodeError as error:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tables:
+    """Every row of a file is a document."""
+
+    option: str
+    patterns: Sequence[str]
+    fields: Fields
+    more: Mapping[str, Sequence[str]] | None
+    cut: Cut
+
+    @property
+    def labelled(self) -> bool:
+        """See `Input`."""
+        return self.fields.label is not None
+
+    @property
+    def given(self) -> bool:
+        """See `Input`."""
+        return bool(self.more) or self.fields.split is not None
+
+    def fingerprint(self) -> str:
+        """See `Input`."""
+        load_arrow()
+        return hash_parts(_find_all(self.patterns, self.more))
+
+    def total_bytes(self) -> int:
+        """See `Input`."""
+        return _sum_sizes(_find_all(self.patterns, self.more))
+
+    def units(self, division: Division, unit_bytes: int) -> Iterator[Unit]:
+        """See `Input`; sorted by path, then by row."""
+        for split, files in _find_all(self.patterns, self.more):
+            for file in files:
+                yield from self.cut(file, self.fields, split, unit_bytes)
+
+    def describe(self) -> dict[str, Any]:
+        """See `Input`."""
+        return {self.option: list(self.patterns), **self.fields.describe(), **_describe_more(self.more)}
+
+
+def parquet_files(
+    patterns: Sequence[str], fields: Fields, more: Mapping[str, Sequence[str]] | None = None
+) -> Input:
+    """Every row of a Parquet file that a pattern matches is a document."""
+    return _Tables(option="parquet", patterns=patterns, fields=fields, more=more, cut=cut_parquet)
+
+
+def arrow_files(
+    patterns: Sequence[str], fields: Fields, more: Mapping[str, Sequence[str]] | None = None
+) -> Input:
+    """Every row of an Arrow IPC file or stream that a pattern matches is a document."""
+    return _Tables(option="arrow", patterns=patterns, fields=fields, more=more, cut=cut_arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFaceFolder:
+    """What `save_to_disk` of Hugging Face `datasets` wrote; the splits of a `DatasetDict` are given."""
+
+    folder: str
+    fields: Fields
+
+    @property
+    def labelled(self) -> bool:
+        """See `Input`."""
+        return self.fields.label is not None
+
+    @property
+    def given(self) -> bool:
+        """See `Input`."""
+        return self.fields.split is not None or set(self._folders()) not in ({None}, {TRAIN})
+
+    def fingerprint(self) -> str:
+        """See `Input`."""
+        load_arrow()
+        return hash_parts(self._files())
+
+    def total_bytes(self) -> int:
+        """See `Input`."""
+        return _sum_sizes(self._files())
+
+    def units(self, division: Division, unit_bytes: int) -> Iterator[Unit]:
+        """See `Input`; in the order of the splits, then as stored."""
+        for split, files in self._files():
+            for file in files:
+                yield from cut_arrow(file, self.fields, split if self.given else None, unit_bytes)
+
+    def describe(self) -> dict[str, Any]:
+        """See `Input`."""
+        return {"hf": self.folder, **self.fields.describe()}
+
+    def _folders(self) -> dict[str | None, Path]:
+        root = Path(self.folder).expanduser()
+        if (root / "state.json").exists():
+            return {None: root}
+        listing = root / "dataset_dict.json"
+        if not listing.exists():
             raise DataError(
-                f"{where}: field {self.field!r} holds half of a surrogate pair at character {error.start}"
-            ) from error
-
-
-def match_files(patterns: Sequence[str]) -> list[Path]:
-    """Files that any pattern matches, each once, sorted; DataError that names a pattern without a match."""
-    found: dict[str, Path] = {}
-    for pattern in patterns:
-        matches = glob.glob(os.path.expanduser(pattern), recursive=True)
-        files = [Path(match) for match in matches if os.path.isfile(match)]
-        if not files:
-            folder = next((match for match in matches if os.path.isdir(match)), None)
-            raise DataError(
-                f"no file matches {pattern!r}",
-                hint=f"to read the files of the folder, write '{folder}/*'"
-                if folder
-                else f"the pattern is read from the folder {os.getcwd()}; ** crosses folders",
+                f"{root} is not a folder that save_to_disk wrote: it has neither state.json nor "
+                "dataset_dict.json"
             )
-        for file in files:
-            found.setdefault(os.path.realpath(file), file)
-    return sorted(found.values(), key=os.path.abspath)
+        names = _read_json(listing, "splits")
+        return {parse_split(name, str(listing)): root / name for name in names}
+
+    def _files(self) -> list[tuple[str | None, list[Stamp]]]:
+        return [(split, _arrow_files(folder)) for split, folder in self._folders().items()]
 
 
-def _map(path: Path) -> memoryview:
-    with _open(path) as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def _arrow_files(folder: Path) -> list[Stamp]:
+    listed = _read_json(folder / "state.json", "_data_files")
+    return [stamp_file(folder / str(entry["filename"])) for entry in listed]
 
 
-def _open(path: Path) -> Any:
+def _read_json(path: Path, name: str) -> list[Any]:
     try:
-        return path.open("rb")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
+        found = json.loads(path.read_bytes())[name]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, list):
+        raise DataError(f"{path}: {name} is not a list")
+    return found
 
 
-def _parse_line(line: bytes, path: Path, number: int, offset: int) -> dict[str, Any]:
-    try:
-        text = line.decode()
-        record = json.loads(text.removeprefix("\ufeff") if number == 1 else text)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: not valid UTF-8 at byte {offset + error.start}") from error
-    except ValueError as error:
-        raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path}:{number}: {_show(record)} is not a JSON object")
-    return record
+def _find_all(
+    patterns: Sequence[str], more: Mapping[str, Sequence[str]] | None
+) -> list[tuple[str | None, list[Stamp]]]:
+    """Files by the split that is given for them, None where none is."""
+    first = TRAIN if more else None
+    given = [(split, find_files(globs)) for split, globs in (more or {}).items()]
+    return [(first, find_files(patterns)), *given]
 
 
-def _field(record: dict[str, Any], name: str, where: str) -> Any:
-    if name not in record:
-        raise DataError(
-            f"{where}: there is no field {name!r}",
-            hint=f"fields there: {', '.join(sorted(record)) or 'none'}",
-        )
-    return record[name]
+def _sum_sizes(found: list[tuple[str | None, list[Stamp]]]) -> int:
+    return sum(file.size for _, files in found for file in files)
 
 
-def _show(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
+def _describe_more(more: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
+    return {f"{split}_from": list(globs) for split, globs in (more or {}).items()}

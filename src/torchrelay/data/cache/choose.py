@@ -1,13 +1,82 @@
-"""How the shards of a dataset are reached from here."""
+"""How the shards of a dataset are reached from here, and how they are fetched ahead."""
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchrelay.data.cache.agenda import Route
+from torchrelay.data.cache.budget import check_budget, least_bytes, make_budget
 from torchrelay.data.cache.fetched import FetchedBytes
+from torchrelay.data.cache.folder import Folder
+from torchrelay.data.cache.node_cache import NodeCache
+from torchrelay.data.cache.origin import Origin
+from torchrelay.data.cache.planner import Planner
+from torchrelay.data.cache.stage import Progress, check_fits, choose_staged, stage
 from torchrelay.data.dataset import Dataset
+from torchrelay.data.open_shards import OpenShards
+from torchrelay.data.order.outlook import SlotPattern
 from torchrelay.data.shard_bytes import LocalBytes, ShardBytes, join_key
+from torchrelay.recipe.data_schema import CacheSection
+
+_DEFAULT = CacheSection()
 
 
-def open_bytes(dataset: Dataset) -> ShardBytes:
-    """Files of this machine are mapped; everything else is fetched."""
+def open_bytes(dataset: Dataset, section: CacheSection = _DEFAULT) -> ShardBytes:
+    """Files of this machine are mapped where they lie; everything else goes through the node's cache.
+
+    What a store keeps in the memory of this process is copied from there. Touches no file yet.
+    """
     store, folder = dataset.shard_place()
-    local = store.local_path(join_key(folder, "x")) is not None
-    make = LocalBytes if local else FetchedBytes
-    return make(store, folder, dataset.store, dataset.folder)
+    place = (store, folder, dataset.store, dataset.folder)
+    if store.url.startswith("memory://"):
+        return FetchedBytes(*place)
+    is_local = store.local_path(join_key(folder, "x")) is not None
+    if is_local and not _is_packed(dataset):
+        return LocalBytes(*place)
+    root = cache_folder(section)
+    return NodeCache(Origin(*place), Folder(root), make_budget(section.size, root))
+
+
+def start_planner(
+    shards: OpenShards[Any],
+    route: Route,
+    section: CacheSection,
+    *,
+    node: SlotPattern | None = None,
+    stop: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Planner | None:
+    """Fetch ahead for one reader, which must call `advance` as it reads and `close` in the end.
+
+    None where the shards do not go through the node's cache. `node`: what all processes of the node
+    read together, where that is known; `stop`: slot at which the run ends. With `staging: full` this
+    returns when all is here. RecipeError, with the figure needed, when the cache is too small.
+    """
+    cache = shards.source
+    if not isinstance(cache, NodeCache):
+        return None
+    budget, entries = cache.budget(), shards.entries
+    check_budget(budget, least_bytes(entries, route.order, route.slot, node or route.pattern), section.size)
+    planner = Planner(cache, entries, route)
+    if section.staging == "full":
+        needed = choose_staged(entries, route, stop)
+        check_fits(needed, budget)
+        planner.start(0)
+        try:
+            stage(cache, needed, section.downloads, progress)
+        except BaseException:
+            planner.close()
+            raise
+    planner.start(section.downloads)
+    return planner
+
+
+def cache_folder(section: CacheSection, variables: Mapping[str, str] = os.environ) -> Path:
+    """The folder of shards that all processes and runs of a node share."""
+    root = section.folder or variables.get("TORCHRELAY_CACHE") or "~/.cache/torchrelay"
+    return Path(os.path.abspath(os.path.expanduser(root)), "shards")
+
+
+def _is_packed(dataset: Dataset) -> bool:
+    return any(entry.unpack for entries in dataset.manifest.splits.values() for entry in entries)

@@ -39,7 +39,7 @@ def _open_samples(content: Content, data: memoryview, entry: ShardEntry, index: 
     if content.format == "litdata":
         from torchrelay.data.formats.litdata import open_litdata
 
-        return open_litdata(data, entry, content.columns)
+        return open_litdata(data, entry, index)
     from torchrelay.data.formats.mds import open_mds
 
     return open_mds(data, entry, content.columns)

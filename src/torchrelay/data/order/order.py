@@ -65,6 +65,24 @@ class _Layout(NamedTuple):
     key: np.uint64
 
 
+class Line(NamedTuple):
+    """How one epoch lays out its shards; for those who plan ahead. Read-only."""
+
+    first_slot: int
+    """Slot at which the epoch begins."""
+    shards: Ints
+    """Shard numbers as they follow each other, [shards]; shards without samples are left out."""
+    starts: Ints
+    """First position of each on the line, and its end, [shards + 1]."""
+    lanes: int
+    """0 where the samples are read in stored order; then there are no windows either."""
+    lane_starts: Ints
+    """First position of each lane, and the end, [lanes + 1]."""
+    lane_first: Ints
+    """Place in `shards` of each lane's first shard, [lanes]."""
+    window_shards: int
+
+
 class _Block(NamedTuple):
     start: int
     stop: int
@@ -95,6 +113,8 @@ class Order:
         if self.num_samples == 0:
             raise DataError("there is no sample to order")
         self._counts = counts
+        self.num_shards = len(counts)
+        """Shards, those without samples too."""
         self._filled = np.flatnonzero(counts)
         self._settings = settings
         self.lanes = choose_lanes(settings.lanes, settings.window_shards, len(self._filled))
@@ -131,6 +151,24 @@ class Order:
             parts[:, chosen] = self._follow(self._layout(epoch), places[chosen])
         lanes, windows, sample_ids, shards, indexes = parts
         return Trace(epochs, lanes, windows, Located(sample_ids, shards, indexes))
+
+    def line(self, epoch: int) -> Line:
+        """The layout of an epoch, O(shards); what `samples` remembers stays as it is."""
+        first_slot, window = epoch * self.num_samples, self._settings.window_shards
+        if not self._settings.shuffle:
+            starts = np.append(self._bases[self._filled], self.num_samples)
+            return Line(first_slot, self._filled, starts, 0, starts[:0], starts[:0], window)
+        layout = next((known for known in self._layouts if known.epoch == epoch), None)
+        layout = layout or self._lay_out(epoch)
+        return Line(
+            first_slot,
+            layout.shards,
+            layout.starts,
+            self.lanes,
+            self._lane_starts,
+            layout.lane_first,
+            window,
+        )
 
     def _follow(self, layout: _Layout, places: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Lane, window, sample id, shard and index of some places of an epoch."""

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from tests.unit.data.token_shards import read_shard
 from torchrelay.core.errors import DataError
-from torchrelay.data import build as build_module
+from torchrelay.data.build import division as division_module
+from torchrelay.data.build import token_maker as token_maker_module
 from torchrelay.data.build.dataset_build import BuildRequest, BuildResult, build_dataset
 from torchrelay.data.build.input import Input, JsonLines, TextFiles
+from torchrelay.data.build.merge import Status
 from torchrelay.data.dataset import Dataset, list_refs, open_dataset
-from torchrelay.data.formats.tok import ShardSet
 from torchrelay.data.tokenizer import load_tokenizer
 from torchrelay.store.base import Store
 from torchrelay.store.files import FileStore
@@ -22,15 +24,21 @@ def read_documents(dataset: Dataset, split: str) -> list[str]:
     """The text of every document of a split, through its tokenizer."""
     manifest = dataset.manifest
     tokenizer = load_tokenizer(dataset.store, manifest)
-    shards = ShardSet(dataset.store, dataset.folder, manifest.splits[split], manifest.token_dtype)
     texts = []
-    for number in range(len(shards)):
-        shard = shards.shard(number)
+    for entry in manifest.splits[split]:
+        shard = read_shard(dataset.store, entry, dataset.folder, manifest.token_dtype)
         starts = [0, *shard.ends.tolist()]
         for start, end in zip(starts, shard.ends.tolist(), strict=False):
             assert int(shard.tokens[end - 1]) == tokenizer.end_token
             texts.append(tokenizer.decode(shard.tokens[start:end]))
     return texts
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where work folders are made."""
+    monkeypatch.setenv("TORCHRELAY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 def build_input(store: Store, source: Input, **options: Any) -> BuildResult:
@@ -55,10 +63,10 @@ def test_every_document_is_in_exactly_one_split_in_the_order_of_its_path(
     assert 3 <= len(validation) <= 24
     assert train == [text for text in stories if text in set(train)]
     totals = dataset.manifest.totals("train")
-    assert totals.documents == len(train)
+    assert totals.samples == len(train)
     assert totals.text_bytes == sum(len(text.encode()) for text in train)
     assert totals.tokens == sum(len(text) + 1 for text in train)
-    assert totals.longest_document == max(map(len, train)) + 1
+    assert totals.longest == max(map(len, train)) + 1
     assert len(dataset.manifest.splits["train"]) > 3
 
 
@@ -83,7 +91,7 @@ def test_the_version_does_not_depend_on_place_or_name(
 def test_the_version_of_a_text_stays_what_it_is(build: Build) -> None:
     """Pinned: rebuilding an old input must give the version that runs are pinned to."""
     texts = [f"line {number}\n" * (number % 7 + 1) for number in range(50)]
-    assert build(texts).manifest.version == "6ddbd9d9895636bdc3679e4fddbe3a4608769d8b91299e8634f776d695fa407d"
+    assert build(texts).manifest.version == "ed77401f6bb000edc9901977770cae7b26440f9c73aa83fe61c37150bdce0c1d"
 
 
 def test_a_later_version_with_more_documents_keeps_its_validation_documents(
@@ -122,9 +130,9 @@ def test_a_document_larger_than_a_shard_goes_on_in_the_next(store: Store, build:
     build(["x" * 3000], split="tail")
     entries = open_dataset(store, "d").manifest.splits["train"]
     assert [entry.continues for entry in entries] == [False] + [True] * (len(entries) - 1)
-    assert sum(entry.documents for entry in entries) == 1
+    assert sum(entry.samples for entry in entries) == 1
     assert all(entry.tokens <= 512 for entry in entries)
-    assert entries[-1].longest_document == 2101
+    assert entries[-1].longest == 2101
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "chars"])
@@ -133,8 +141,8 @@ def test_tokenizing_in_parts_changes_nothing(
 ) -> None:
     texts = ["grüße\n" * 100, "🙂 ohne Zeile " * 30, *(f"text {n}" for n in range(20))]
     whole = build(texts, tokenizer=tokenizer).manifest
-    monkeypatch.setattr(build_module, "_PART_BYTES", 16)
-    monkeypatch.setattr(build_module, "_BATCH_BYTES", 40)
+    monkeypatch.setattr(division_module, "PART_BYTES", 16)
+    monkeypatch.setattr(token_maker_module, "_BATCH_BYTES", 40)
     parts = build(texts, tokenizer=tokenizer).manifest
     keys = [[e.key for e in made.splits["train"]] for made in (whole, parts)]
     assert keys[0] == keys[1]
@@ -150,25 +158,25 @@ def test_labels_are_numbered_in_the_order_of_their_names(store: Store, tmp_path:
     records = [{"text": f"text {n}", "label": names[n % 3]} for n in range(40)]
     source = JsonLines(patterns=[write_lines(tmp_path / "a", records)], field="text", label_field="label")
     manifest = build_input(store, source).manifest
-    assert manifest.label_names == ("art", "news", "sport")
+    assert manifest.content.label_names == ("art", "news", "sport")
     assert manifest.num_labels == 3
     dataset = open_dataset(store, "d")
-    shards = ShardSet(store, dataset.folder, manifest.splits["train"], "u16")
-    labels = [label for number in range(len(shards)) for label in shards.footer(number).labels]
-    expected = {record["text"]: manifest.label_names.index(record["label"]) for record in records}
+    shards = [read_shard(store, entry, dataset.folder) for entry in manifest.splits["train"]]
+    labels = [label for shard in shards for label in shard.labels]
+    expected = {record["text"]: manifest.content.label_names.index(record["label"]) for record in records}
     assert [int(label) for label in labels] == [expected[text] for text in read_documents(dataset, "train")]
 
 
 def test_number_labels_are_ordered_as_numbers(store: Store, tmp_path: Path) -> None:
     records = [{"text": f"text {n}", "stars": (10, 9, 2)[n % 3]} for n in range(40)]
     source = JsonLines(patterns=[write_lines(tmp_path / "a", records)], field="text", label_field="stars")
-    assert build_input(store, source).manifest.label_names == ("2", "9", "10")
+    assert build_input(store, source).manifest.content.label_names == ("2", "9", "10")
 
 
 def test_empty_documents_are_left_out_and_counted(store: Store, build: Build, stories: list[str]) -> None:
     result = build([*stories, "", ""])
     assert result.empty_documents == 2
-    assert sum(result.manifest.totals(split).documents for split in ("train", "validation")) == 40
+    assert sum(result.manifest.totals(split).samples for split in ("train", "validation")) == 40
 
 
 def test_the_build_record_says_what_was_asked_for(store: Store, build: Build, stories: list[str]) -> None:
@@ -186,24 +194,28 @@ def test_the_build_record_says_what_was_asked_for(store: Store, build: Build, st
 def test_progress_reaches_the_end_of_every_pass(store: Store, tmp_path: Path) -> None:
     records = [{"t": f"é{n}" * 20} for n in range(30)]
     path = write_lines(tmp_path / "a", records)
-    seen: list[tuple[str, int, int]] = []
+    seen: list[Status] = []
     request = BuildRequest(
-        documents=JsonLines(patterns=[path], field="t"), tokenizer="chars", validation=0.3, shard_bytes=1024
+        documents=JsonLines(patterns=[path], field="t"), tokenizer="chars", validation=0.3, shard_bytes=1024,
+        unit_bytes=400
     )
-    build_dataset(store, "d", request, progress=lambda *report: seen.append(report))
+    result = build_dataset(store, "d", request, progress=seen.append)
     size = Path(path).stat().st_size
-    assert ("reading", size, size) in seen and seen[-1] == ("tokenizing", size, size)
-    assert [done for phase, done, _ in seen if phase == "reading"] == sorted(
-        done for phase, done, _ in seen if phase == "reading"
-    )
+    assert Status("reading", size, size) in seen
+    tokens = sum(result.manifest.totals(split).tokens for split in ("train", "validation"))
+    shards = sum(map(len, result.manifest.splits.values()))
+    assert seen[-1] == Status("tokenizing", size, size, 30, tokens, shards)
+    for phase in ("reading", "tokenizing"):
+        done = [status.done for status in seen if status.phase == phase]
+        assert len(done) > 2 and done == sorted(done)
 
 
 BAD = {
     "bad UTF-8": ([b"a", b"\xc3\xa9 \xff"], {"tokenizer": "chars"}, "0001.txt is not valid UTF-8 at byte 3"),
     "empty corpus": (["", ""], {}, "the corpus is empty: 2 documents, none with any text"),
-    "one document": (["only one"], {}, "the (train|validation) split would be empty: 30% of 1 document for"),
+    "one document": (["only one"], {}, "the (train|validation) split would be empty: 1 document, 30% for validation"),
     "tail too short": (["x"], {"split": "tail"}, "the train split would be empty"),
-    "no validation share": (["a", "b"], {"validation": 0.0}, "leaves one split empty"),
+    "all for validation": (["a", "b"], {"validation": 1.0}, "leave nothing for training"),
     "tiny shards": (["a", "b"], {"shard_bytes": 10}, "a shard of 10 bytes is out of range"),
     "end mark of bytes": (["a", "b"], {"end_token": "x"}, "has an end mark of its own"),
     "no tokenizer file": (["a", "b"], {"tokenizer": "nowhere.json"}, "cannot read the tokenizer nowhere"),
@@ -230,21 +242,20 @@ def test_an_empty_split_is_answered_with_the_other_rule(build: Build) -> None:
 def test_bad_utf8_far_into_a_document_is_found_at_its_byte(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_module, "_PART_BYTES", 64)
+    monkeypatch.setattr(division_module, "PART_BYTES", 64)
     text = b"line\n" * 100 + b"\xff" + b"line\n" * 100
     with pytest.raises(DataError, match="not valid UTF-8 at byte 500"):
         build([text], split="tail", validation=0.9, tokenizer="chars")
 
 
 def test_an_error_after_the_first_shards_leaves_no_manifest_and_no_ref(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(build_module, "_BATCH_PIECES", 5)
     path = write_lines(tmp_path / "a", [{"text": f"{n}" * 200} for n in range(50)])
     with Path(path).open("a") as file:
         file.write('{"text": 5}\n')
     with pytest.raises(DataError, match="a:51: field 'text' is 5"):
-        build_input(store, JsonLines(patterns=[path], field="text"))
+        build_input(store, JsonLines(patterns=[path], field="text"), unit_bytes=2000)
     keys = [entry.key for entry in store.list("datasets")]
     assert keys and all("/shards/" in key for key in keys)
     with pytest.raises(DataError, match="there is no dataset 'd'"):

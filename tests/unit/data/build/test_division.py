@@ -1,9 +1,23 @@
+from pathlib import Path
+
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.division import check_share, cut_parts, divide, find_boundary
+from torchrelay.data.build import division as division_module
+from torchrelay.data.build.division import (
+    Division,
+    check_shares,
+    choose_split,
+    cut_document,
+    cut_parts,
+    divide,
+    find_bad_byte,
+    find_boundary,
+)
+from torchrelay.data.build.document import Document, Intake
 
 
 def spans(text: bytes, rule: str, share: float) -> list[tuple[str, bytes]]:
@@ -62,7 +76,82 @@ def test_bytes_that_are_not_text_are_cut_anywhere() -> None:
     assert find_boundary(memoryview(b"\x80" * 20), 10) == 10
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0, float("nan")])
-def test_a_share_that_leaves_a_side_empty_is_refused(share: float) -> None:
-    with pytest.raises(DataError, match="leaves one split empty"):
-        check_share(share)
+@pytest.mark.parametrize(
+    ("validation", "test"), [(1.0, 0.0), (-0.1, 0.0), (0.5, 0.5), (0.0, 2.0), (float("nan"), 0.0)]
+)
+def test_shares_that_leave_nothing_for_training_are_refused(validation: float, test: float) -> None:
+    with pytest.raises(DataError, match="leave nothing for training"):
+        check_shares(validation, test)
+
+
+def test_no_validation_is_a_share_too() -> None:
+    check_shares(0.0, 0.0)
+    assert {choose_split(number << 54, 0.0, 0.0) for number in range(1024)} == {"train"}
+
+
+@given(
+    ids=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50),
+    validation=st.floats(0, 0.4),
+    test=st.floats(0, 0.4),
+    other=st.floats(0, 0.4),
+)
+def test_one_share_moves_nothing_in_or_out_of_the_other_split(
+    ids: list[int], validation: float, test: float, other: float
+) -> None:
+    for number in ids:
+        split = choose_split(number, validation, test)
+        assert (split == "validation") == (choose_split(number, validation, other) == "validation")
+        assert (split == "test") == (choose_split(number, other, test) == "test")
+
+
+def test_the_tail_has_validation_before_test() -> None:
+    found = divide(memoryview(b"x" * 100), "tail", 0.2, 0.1)
+    assert [(span.split, span.start, span.stop) for span in found] == [
+        ("train", 0, 70),
+        ("validation", 70, 90),
+        ("test", 90, 100),
+    ]
+
+
+def cut(document: Document, division: Division, tmp_path: Path) -> list[tuple[str, str | bytes, int]]:
+    intake = Intake(on_bad="skip", scratch=tmp_path)
+    return [
+        (piece.split, piece.text if isinstance(piece.text, str) else bytes(piece.text), piece.document_id)
+        for piece in cut_document(document, division, intake)
+    ]
+
+
+def test_an_own_id_decides_instead_of_the_text(tmp_path: Path) -> None:
+    division = Division(validation=0.3)
+    one = cut(Document(memoryview(b"one"), "w", key=b"k"), division, tmp_path)
+    two = cut(Document(memoryview(b"two"), "w", key=b"k"), division, tmp_path)
+    assert one[0][0] == two[0][0] and one[0][2] == two[0][2] == xxhash.xxh3_64_intdigest(b"k")
+
+
+def test_a_given_split_is_obeyed_whatever_the_rule(tmp_path: Path) -> None:
+    document = Document(memoryview(b"text"), "w", split="test")
+    for rule in ("document", "tail"):
+        division = Division(rule=rule, validation=0.5, is_text=True)
+        assert cut(document, division, tmp_path) == [("test", "text", xxhash.xxh3_64_intdigest(b"text"))]
+
+
+def test_a_bad_document_is_refused_before_any_piece_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division_module, "PART_BYTES", 16)
+    text = memoryview(b"line\n" * 20 + b"\xff" + b"line\n" * 3)
+    intake = Intake(on_bad="skip", scratch=tmp_path)
+    assert list(cut_document(Document(text, "w"), Division(is_text=True), intake)) == []
+    assert (intake.documents, intake.problems) == (0, ["w is not valid UTF-8 at byte 100"])
+    assert find_bad_byte(text) == 100
+
+
+def test_a_long_document_comes_in_pieces_of_which_one_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division_module, "PART_BYTES", 16)
+    intake = Intake(on_bad="stop", scratch=tmp_path)
+    pieces = list(cut_document(Document(memoryview(b"line\n" * 10), "w"), Division(validation=0), intake))
+    assert b"".join(bytes(piece.text) for piece in pieces) == b"line\n" * 10  # type: ignore[arg-type]
+    assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert intake.documents == 1

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
-from torchrelay.data import order as order_module
+from torchrelay.data.order import order as order_module
 from torchrelay.data.order.order import BLOCK_SLOTS, ORDER_VERSION, Order, OrderSettings, choose_lanes
 
 

@@ -1,0 +1,85 @@
+"""What a build needs to know of the kind of data it makes: tokens, or samples."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from torchrelay.core.errors import DataError
+from torchrelay.data.build.document import OnBad
+from torchrelay.data.build.journal import Progress
+from torchrelay.data.build.pool import Pool, Setup
+from torchrelay.data.build.workbench import Spec
+from torchrelay.data.manifest import Content, ShardEntry
+
+MakePool = Callable[[Setup], Pool]
+ReportRead = Callable[[int], None]
+"""Called with bytes of input that were read in a pass before the last one."""
+
+
+class Plan(NamedTuple):
+    """What had to be known of the whole input before the first shard."""
+
+    spec: Spec
+    tokenizer_file: bytes | None
+
+
+class Job(Protocol):
+    """What is asked for, for one kind of data."""
+
+    @property
+    def phase(self) -> str:
+        """What the last pass does, in a word."""
+
+    @property
+    def processes(self) -> int:
+        """Processes that read and write, at most."""
+
+    @property
+    def on_bad(self) -> OnBad:
+        """What becomes of bad inputs."""
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of input of one unit, about."""
+
+    @property
+    def work(self) -> Path | None:
+        """Folder for the work folder; None: the cache's."""
+
+    @property
+    def given(self) -> bool:
+        """Whether the input says which split everything belongs to."""
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The share of every split that must get something, without train."""
+
+    def check(self) -> None:
+        """DataError when it cannot be carried out whatever the input is."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """All that decides what a work folder holds, but store and name."""
+
+    def describe(self) -> dict[str, Any]:
+        """The arguments for the build record."""
+
+    def total_bytes(self) -> int | None:
+        """Sum of the sizes of all units, about; None where that is not known."""
+
+    def units(self) -> Iterator[Any]:
+        """All units, in order."""
+
+    def plan(self, work: Path, make_pool: MakePool, report: ReportRead) -> Plan:
+        """Look the input through as far as the plan needs it."""
+
+    def content(self, spec: Spec, splits: Mapping[str, tuple[ShardEntry, ...]]) -> Content:
+        """What the version is made of."""
+
+    def nothing(self, progress: Progress) -> DataError:
+        """There is nothing in the input."""
+
+    def empty_split(self, split: str, progress: Progress) -> DataError:
+        """Nothing is left for a split."""
+
+    def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:
+        """An id is in two splits that were given."""

@@ -1,0 +1,124 @@
+"""A build of tokens; see `Job`."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from torchrelay.core.errors import DataError
+from torchrelay.data.build.document import OnBad
+from torchrelay.data.build.job import MakePool, Plan, ReportRead
+from torchrelay.data.build.journal import Progress
+from torchrelay.data.build.request import BuildRequest, check_request
+from torchrelay.data.build.split_check import explain_shared
+from torchrelay.data.build.survey import survey_documents
+from torchrelay.data.build.token_maker import TokenSpec
+from torchrelay.data.build.unit import Unit
+from torchrelay.data.build.workbench import Spec
+from torchrelay.data.manifest import Content, ShardEntry, choose_token_dtype
+from torchrelay.data.tokenizer import describe_tokenizer
+
+
+class TokenJob:
+    """What a `BuildRequest` asks for."""
+
+    phase = "tokenizing"
+
+    def __init__(self, request: BuildRequest) -> None:
+        self._request = request
+        self.processes = request.processes
+        self.on_bad: OnBad = request.on_bad
+        self.unit_bytes = request.unit_bytes
+        self.work = request.work
+
+    @property
+    def given(self) -> bool:
+        """See `Job`."""
+        return self._request.documents.given
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """See `Job`."""
+        return self._request.shares()
+
+    def check(self) -> None:
+        """See `Job`."""
+        check_request(self._request)
+
+    def identity(self) -> Mapping[str, Any]:
+        """See `Job`."""
+        return self._request.identity()
+
+    def describe(self) -> dict[str, Any]:
+        """See `Job`."""
+        return self._request.describe()
+
+    def total_bytes(self) -> int | None:
+        """See `Job`."""
+        return self._request.documents.total_bytes()
+
+    def units(self) -> Iterator[Unit]:
+        """See `Job`."""
+        return self._request.documents.units(self._request.division, self._request.unit_bytes)
+
+    def plan(self, work: Path, make_pool: MakePool, report: ReportRead) -> Plan:
+        """See `Job`."""
+        request = self._request
+        tokenizer, labels = survey_documents(request, work, make_pool, report)
+        spec = TokenSpec(
+            tokenizer_file=tokenizer.to_json(),
+            tokenizer=describe_tokenizer(tokenizer),
+            token_dtype=choose_token_dtype(tokenizer.vocabulary),
+            division=request.division,
+            labels=labels,
+            shard_bytes=request.shard_bytes,
+            pack_length=request.pack,
+            long_documents=request.long_documents,
+        )
+        return Plan(spec, spec.tokenizer_file)
+
+    def content(self, spec: Spec, splits: Mapping[str, tuple[ShardEntry, ...]]) -> Content:
+        """See `Job`."""
+        made = cast(TokenSpec, spec)
+        return Content(
+            kind="tokens",
+            format="tok",
+            tokenizer=made.tokenizer,
+            token_dtype=made.token_dtype,
+            splits=splits,
+            pack_length=made.pack_length,
+            label_names=None if made.labels is None else tuple(map(str, made.labels)),
+        )
+
+    def nothing(self, progress: Progress) -> DataError:
+        """See `Job`."""
+        left = f"; {progress.problems:,} bad ones were left out" if progress.problems else ""
+        return DataError(
+            f"the corpus is empty: {progress.documents:,} documents, none with any text{left}",
+            hint="check the files and, for records, --field",
+        )
+
+    def empty_split(self, split: str, progress: Progress) -> DataError:
+        """See `Job`."""
+        shares = " and ".join(f"{share * 100:.3g}% for {name}" for name, share in self.shares.items())
+        rule = f", {shares} (--split {self._request.split})" if shares else ""
+        documents = progress.documents - progress.empty
+        return DataError(
+            f"the {split} split would be empty: {documents:,} document{'s'[: documents > 1]}{rule}",
+            hint=self._other_split(),
+        )
+
+    def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:
+        """See `Job`."""
+        return explain_shared(shared, self.units(), self._request.division, work)
+
+    def _other_split(self) -> str:
+        if self.given:
+            return "check what the input gives as the split of its documents"
+        if self._request.split == "tail":
+            return "use --split document, or a --validation share that leaves text on both sides"
+        if self._request.documents.labelled:
+            return "add documents, or change --validation"
+        return (
+            "use --split tail, which takes the end of every document for validation, or change "
+            "--validation (0% for none)"
+        )

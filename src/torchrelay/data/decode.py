@@ -1,0 +1,179 @@
+"""What `data.decode` and `data.collate` of the recipe mean: from a stored sample to arrays of a micro-batch.
+
+All randomness of a sample comes from the run's seed, the epoch and the sample's id, so it is the
+same on any rank, in any worker, and in any order of reading.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchrelay.core.errors import DataError, RecipeError
+from torchrelay.core.plugins import load_object, nearest
+from torchrelay.data.formats.mds_encoding import ANY_ARRAY
+from torchrelay.data.formats.sample import Sample, is_array
+from torchrelay.data.image_decode import ImageDecoder, parse_image_options
+from torchrelay.data.manifest import Column, Content
+from torchrelay.data.readings.randomness import sample_generator
+from torchrelay.data.readings.samples import Arrays, Collate, Decoder
+from torchrelay.recipe.data_schema import DataSection
+
+IMAGE = "image"
+
+
+def make_decoder(section: DataSection, content: Content, seed: int, *, training: bool = True) -> Decoder:
+    """The decoder that the recipe asks for; without `training`, samples are not augmented.
+
+    RecipeError when it does not fit, DataError when the dataset's columns need one and there is none.
+    """
+    if section.decode is None:
+        return _PlainDecoder(content.columns)
+    if section.decode == IMAGE:
+        options = parse_image_options(section.decode_options)
+        return ImageDecoder(options, content.columns, seed, training=training)
+    if ":" not in section.decode:
+        raise RecipeError(
+            f"data.decode: there is no decoder {section.decode!r}{nearest(section.decode, [IMAGE])}",
+            hint="write image, or package.module:function",
+        )
+    function = load_object(section.decode, "data.decode")
+    return _FunctionDecoder(section.decode, function, section.decode_options, seed, training=training)
+
+
+def make_collate(section: DataSection) -> Collate:
+    """The function that puts decoded samples together; the default stacks arrays of equal shape."""
+    if section.collate is None:
+        return stack_samples
+    function = load_object(section.collate, "data.collate")
+    name = section.collate
+    _check_call(function, "data.collate", name, ([],), {})
+
+    def collate(samples: list[Arrays]) -> Arrays:
+        return check_arrays(function(samples), f"data.collate {name}")
+
+    return collate
+
+
+def stack_samples(samples: list[Arrays]) -> Arrays:
+    """Every array, stacked along a new first dimension; DataError that names what does not fit."""
+    names = samples[0].keys()
+    for number, sample in enumerate(samples):
+        if len(sample) != len(names):
+            other = ", ".join(sorted(names ^ sample.keys()))
+            raise DataError(f"samples 0 and {number} of the micro-batch differ in {other}")
+    stacked: Arrays = {}
+    for name, first in samples[0].items():
+        rows = np.empty((len(samples), *first.shape), first.dtype)
+        for number, sample in enumerate(samples):
+            array = sample.get(name)
+            if array is None or array.shape != first.shape or array.dtype != first.dtype:
+                raise _misfit(name, first, array, number)
+            rows[number] = array
+        stacked[name] = rows
+    return stacked
+
+
+class _PlainDecoder:
+    """Gives numbers and arrays as they are stored."""
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        for column in columns:
+            if not is_array(column.dtype) and column.dtype != ANY_ARRAY:
+                raise _needs_decoder(column)
+        self._columns = [(column.name, column.dtype) for column in columns]
+
+    def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
+        """See `Decoder`."""
+        arrays: Arrays = {}
+        for name, dtype in self._columns:
+            value = sample[name]
+            arrays[name] = value if isinstance(value, np.ndarray) else np.array(value, dtype)
+        return arrays
+
+
+class _FunctionDecoder:
+    """Calls a user's function."""
+
+    def __init__(
+        self, name: str, function: Any, options: Mapping[str, Any], seed: int, *, training: bool
+    ) -> None:
+        self._name = name
+        self._function = function
+        self._options = dict(options)
+        self._seed = seed
+        if "training" in _parameters(function):
+            self._options.setdefault("training", training)
+        _check_call(function, "data.decode", name, (None, None), self._options)
+
+    def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
+        """See `Decoder`; an error of the function tells which sample it was given."""
+        rng = sample_generator(self._seed, epoch, sample_id)
+        try:
+            arrays = self._function(sample, rng, **self._options)
+        except BaseException as error:
+            error.add_note(f"in data.decode {self._name}, given sample {sample_id} in epoch {epoch}")
+            raise
+        return check_arrays(arrays, f"data.decode {self._name}, given sample {sample_id},")
+
+
+def check_arrays(found: Any, what: str) -> Arrays:
+    """What a user's function gave, as a dict of arrays of numbers; DataError that names `what` otherwise."""
+    if not isinstance(found, Mapping) or not found:
+        raise DataError(
+            f"{what} gave {type(found).__name__}, not a dict of arrays", hint="return {{name: array}}"
+        )
+    return {str(name): _as_array(value, str(name), what) for name, value in found.items()}
+
+
+def _as_array(value: Any, name: str, what: str) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc":
+        raise DataError(
+            f"{what} gave {name!r} of type {type(value).__name__} ({array.dtype}), not numbers",
+            hint="texts are made numbers (tokens, classes) by the function",
+        )
+    return array
+
+
+def _needs_decoder(column: Column) -> DataError:
+    picture = column.dtype in ("jpeg", "png") or column.name == IMAGE
+    name = IMAGE if picture else "package.module:function"
+    return DataError(
+        f"the column {column.name!r} holds {column.dtype}, which is no array",
+        hint=f"set data.decode: {name}, which makes arrays of a sample",
+    )
+
+
+def _misfit(name: str, first: NDArray[Any], array: NDArray[Any] | None, number: int) -> DataError:
+    if array is None:
+        return DataError(f"sample {number} of the micro-batch has no {name!r}, sample 0 has")
+    return DataError(
+        f"{name!r} of sample {number} of the micro-batch is {array.dtype} {array.shape}, of sample 0 "
+        f"{first.dtype} {first.shape}: they cannot be stacked",
+        hint="give all the same shape in data.decode (image: set a size), or pad them in data.collate",
+    )
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # built in, or not callable, which is told when it is called
+        return []
+
+
+def _check_call(
+    function: Any, where: str, name: str, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> None:
+    """RecipeError unless the function can be called so."""
+    if not callable(function):
+        raise RecipeError(f"{where}: {name} is {type(function).__name__}, not a function")
+    try:
+        inspect.signature(function).bind(*arguments, **options)
+    except ValueError:  # a built-in that tells nothing
+        return
+    except TypeError as error:
+        wanted = "a sample, a numpy Generator and data.decode_options" if len(arguments) == 2 else "a list"
+        raise RecipeError(f"{where}: {name} cannot be called with {wanted}: {error}") from error

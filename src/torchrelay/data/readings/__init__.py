@@ -1,0 +1,1 @@
+"""How located samples become arrays, one file a kind of sample. No torch here."""

@@ -1,0 +1,68 @@
+"""Samples of named columns, decoded and put together by functions of the recipe."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchrelay.data.formats.sample import Sample, SampleShard
+from torchrelay.data.open_shards import OpenShards
+from torchrelay.data.order.order import Located
+from torchrelay.data.readings.rows import Ints, Rows
+
+Arrays = dict[str, NDArray[Any]]
+Collate = Callable[[list[Arrays]], Arrays]
+
+
+class Decoder(Protocol):
+    """Makes arrays of a sample; the same for the same sample and epoch, wherever it is called."""
+
+    def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
+        """The arrays by name. From several threads at a time."""
+
+
+class DecodedSamples:
+    """Sample i of a shard is its i-th sample."""
+
+    def __init__(
+        self, shards: OpenShards[SampleShard], decoder: Decoder, collate: Collate, *, threads: int
+    ) -> None:
+        """`threads` > 1: the samples of a micro-batch are decoded side by side."""
+        self._shards = shards
+        self._decoder = decoder
+        self._collate = collate
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def read(self, located: Located, epochs: Ints) -> Rows:
+        """See `Reading.read`."""
+        columns = np.stack([located.shards, located.indexes, located.sample_ids, epochs], axis=1)
+        real = columns[located.indexes >= 0]
+        count = len(real)
+        places = real.tolist() or [[self._first_filled(), 0, 0, 0]]
+        return Rows(self._collate(self._decode_all(places)), count, count)
+
+    def lengths(self, located: Located) -> Ints | None:
+        """All are alike."""
+        return None
+
+    def _decode_all(self, places: list[list[int]]) -> list[Arrays]:
+        threads = min(self._threads, len(places))
+        if threads < 2:
+            return self._decode(places)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decode")
+        size = -(-len(places) // threads)
+        pieces = [places[start : start + size] for start in range(0, len(places), size)]
+        return [arrays for piece in self._pool.map(self._decode, pieces) for arrays in piece]
+
+    def _decode(self, places: list[list[int]]) -> list[Arrays]:
+        return [
+            self._decoder.decode(self._shards.shard(shard).sample(index), sample_id, epoch)
+            for shard, index, sample_id, epoch in places
+        ]
+
+    def _first_filled(self) -> int:
+        return next(number for number, entry in enumerate(self._shards.entries) if entry.samples)

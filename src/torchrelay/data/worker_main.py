@@ -1,0 +1,103 @@
+"""`python -m torchrelay.data.worker_main DESCRIPTOR PARENT`: one decode worker of a rank.
+
+It keeps no state: it opens the split as its parent did and answers slots with arrays. Requests to
+stop are its parent's business, so it ignores them; it dies with its parent, however that dies.
+torch is imported only if the user's own code does so.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.core.errors import RelayError
+from torchrelay.data.worker_wire import Header, receive, send
+
+if TYPE_CHECKING:
+    from torchrelay.data.loader import SplitReader
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve until the parent closes the connection or dies."""
+    _settle(parent)
+    connection = socket.socket(fileno=descriptor)
+    spec, _ = receive(connection)
+    sys.path[:] = spec["path"]
+    try:
+        reader = _open(spec)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: the parent raises it
+        send(connection, {"number": None, **_described(error)})
+        return
+    send(connection, {"ready": True})
+    while True:
+        header, (slots,) = receive(connection)
+        _answer(connection, reader, header["number"], slots)
+
+
+def _settle(parent: int) -> None:
+    """Signals as a worker wants them; the parent started it with the requests to stop blocked."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked
+        raise EOFError(f"the parent (process {parent}) is gone")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # how a parent asks where a worker is stuck
+
+
+def _open(spec: Header) -> "SplitReader":
+    from torchrelay.data.loader import open_reader
+    from torchrelay.data.reader_spec import parse_spec
+
+    return open_reader(parse_spec(spec["spec"]))
+
+
+def _answer(connection: socket.socket, reader: "SplitReader", number: int, slots: Any) -> None:
+    try:
+        rows, sample_ids = reader.read_rows(slots)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: the parent raises it
+        send(connection, {"number": number, **_described(error)})
+        return
+    header = {
+        "number": number,
+        "names": list(rows.arrays),
+        "targets": rows.num_targets,
+        "tokens": rows.num_tokens,
+    }
+    try:
+        send(connection, header, [*rows.arrays.values(), sample_ids])
+    except RelayError as error:
+        send(connection, {"number": number, **_described(error)})
+
+
+def _described(error: Exception) -> dict[str, str]:
+    """What the parent needs to raise it: our own errors as they are, others with their traceback."""
+    if not isinstance(error, RelayError):
+        return {"error": "", "message": "".join(traceback.format_exception(error)), "hint": ""}
+    cause = error.__cause__
+    behind = "" if cause is None or isinstance(cause, RelayError) else _traceback_of(cause)
+    return {"error": type(error).__name__, "message": error.message + behind, "hint": error.hint}
+
+
+def _traceback_of(cause: BaseException) -> str:
+    return "\n" + "".join(traceback.format_exception(cause)).rstrip()
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]))
+    except (EOFError, ConnectionError):  # the parent has closed the connection, or is gone
+        pass
+    except BaseException:  # noqa: BLE001 - the outermost frame: the parent reads it as last words
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    # Threads of libraries may still run; a worker must not linger.
+    os._exit(0)

@@ -1,0 +1,71 @@
+"""Data whose reading can be made slow, deadly or wrong, for the tests of workers.
+
+Workers open it anew, so what it is to do comes with the options.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Numbers:
+    """Sample i is i, a picture of it, and a number drawn for it."""
+
+    version = "numbers-1"
+
+    def __init__(self, size: int, fault: str, fault_at: int, folder: str) -> None:
+        self._size = size
+        self._fault = fault
+        self._fault_at = fault_at
+        self._folder = Path(folder)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, index: int, *, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        if index == self._fault_at:
+            self._go_wrong()
+        return {
+            "x": np.float32(index),
+            "picture": np.full((3, 5), index % 251, np.uint8),
+            "drawn": rng.standard_normal(2),
+        }
+
+    def _go_wrong(self) -> None:
+        if self._fault == "raise":
+            raise ZeroDivisionError("wrong on purpose")
+        if self._fault == "always-die":
+            sys.stderr.write("no memory left, for example\n")
+            os._exit(9)
+        if not self._fault or (self._folder / "done").exists():
+            return
+        (self._folder / "done").touch()
+        if self._fault == "die":
+            os._exit(9)
+        time.sleep(1000)  # stuck
+
+
+def open_data(split: str, size: int = 40, fault: str = "", fault_at: int = -1, folder: str = ".") -> Numbers:
+    if fault == "refuse":
+        raise OSError("the source is not there")
+    return Numbers(size, fault, fault_at, folder)
+
+
+def without_torch(split: str) -> Numbers:
+    """Tells by its first sample whether torch was imported in the process that reads."""
+    return Numbers(2 if "torch" in sys.modules else 1, "", -1, ".")
+
+
+class _Texts(Numbers):
+    def read(self, index: int, *, rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": np.array("word")}
+
+
+def texts(split: str) -> Numbers:
+    """Samples that are no arrays of numbers."""
+    return _Texts(4, "", -1, ".")
