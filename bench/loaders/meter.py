@@ -26,7 +26,7 @@ class Job:
     """One thing to do, in one process. The field names are the keys of the JSON."""
 
     action: str
-    """convert, speed, ids, resume, hold or deep."""
+    """convert, speed, ids, deep, virtual or hold."""
     workload: str
     """tok, img or small; see `workload.py`."""
     samples: int
@@ -188,7 +188,7 @@ def _hold(loader: Loader, job: Job) -> dict[str, Any]:
         time.sleep(1)
 
 
-_ACTIONS = {"convert": _convert, "speed": _speed, "ids": _ids, "deep": _deep, "hold": _hold}
+_ACTIONS = {"convert": _convert, "speed": _speed, "ids": _ids, "deep": _deep, "virtual": _deep, "hold": _hold}
 
 
 def _cpu_s() -> float:

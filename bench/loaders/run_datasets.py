@@ -92,10 +92,11 @@ def deep(job: meter.Job, samples: int) -> Any:
     next(iter(dataset))
     state = dataset.state_dict()
     shard, row = divmod(samples, workload.SHARD_BYTES // 8)
-    inner = state["examples_iterable"]
-    while "examples_iterable" in inner:
-        inner = inner["examples_iterable"]
-    inner |= {"shard_idx": shard, "shard_example_idx": row}
+    outer = state["examples_iterable"]  # gives the rows of tables one by one
+    at = {**outer["previous_state"], "shard_idx": shard, "shard_example_idx": 0}
+    ahead = {**at, "shard_example_idx": min(workload.SHARD_BYTES // 8, job.samples)}
+    outer |= {"previous_state": at, "examples_iterable": ahead}
+    outer |= {"batch_idx": row, "num_chunks_since_previous_state": row}
     return state
 
 

@@ -39,11 +39,10 @@ class Grain:
         dataset = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(files)).seed(1).shuffle()
         if job.world > 1:
             dataset = dataset[job.rank :: job.world]
-        decode = (
-            (lambda data: np.frombuffer(data, np.int32)) if job.workload == "tok" else (lambda data: data)
-        )
+        if job.workload == "tok":
+            dataset = dataset.map(lambda data: np.frombuffer(data, np.int32))
         stack = np.stack if job.workload == "tok" else list
-        dataset = dataset.map(decode).batch(job.share, batch_fn=stack).to_iter_dataset()
+        dataset = dataset.batch(job.share, batch_fn=stack).to_iter_dataset()
         if job.workers:
             dataset = dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(job.workers))
         self._workload = job.workload

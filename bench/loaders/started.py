@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     result: dict[str, Any] | None
     """What the script wrote, or None when it died or took too long."""
     peak_mb: float
-    """Most memory that could not be taken from it (private and shared, without mapped files), all processes."""
+    """Most memory of all its processes together, private and shared, mapped files left out."""
     why: str
     """The last words of a script that died."""
 

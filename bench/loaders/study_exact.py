@@ -1,8 +1,8 @@
 """Whether every process count reads the same batches, and whether anything is lost or read twice."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import meter
@@ -11,6 +11,7 @@ from started import Contender, Outcome
 from table import table
 
 STEPS = 20
+_AGAIN = (2, 1, 4)
 CUT = 40
 """Steps before the run is cut and goes on elsewhere."""
 GRID = ((1, 2), (2, 0), (2, 2), (4, 0))
@@ -54,7 +55,7 @@ def _row(setting: Setting, contender: Contender) -> list[str]:
         contender.name,
         *equal,
         *map(_shown, epochs),
-        *(_resumed(setting, contender, job, to) for to in (2, 1, 4)),
+        *(_resumed(setting, contender, job, to) for to in _AGAIN),
     ]
 
 
@@ -75,8 +76,13 @@ def _shown(found: Tally | None) -> str:
 
 def _steps(setting: Setting, contender: Contender, job: meter.Job) -> Steps | None:
     """The samples of every step over all ranks, or None where a rank died."""
-    Path(setting.folder / "run").mkdir(parents=True, exist_ok=True)
-    return merge(setting.run_all(contender, job))
+    outcomes = setting.run_all(contender, job)
+    died = [f"rank {rank}: {outcome.why}" for rank, outcome in enumerate(outcomes) if outcome.result is None]
+    if died:
+        print(
+            f"  {contender.name}, {job.world} ranks, {job.workers} workers, {died[0][-300:]}", file=sys.stderr
+        )
+    return merge(outcomes)
 
 
 def merge(outcomes: list[Outcome]) -> Steps | None:

@@ -128,10 +128,11 @@ class Relay:
     def planned_ids(self, *settings: str, steps: int) -> dict[int, list[int]]:
         """Ids of steps 1 … `steps` as the order alone says, without any training."""
         recipe = load_recipe(str(self.folder / "recipe.yaml"), settings)
-        reader = open_split(recipe.data, open_store(str(self.store)), "train", seed=recipe.run.seed)
         size = recipe.train.global_batch
-        ids = reader.order.samples(np.arange(size * steps)).sample_ids
-        return {step: ids[size * (step - 1) : size * step].tolist() for step in range(1, steps + 1)}
+        store = open_store(str(self.store))
+        reader = open_split(recipe.data, store, "train", seed=recipe.run.seed, global_batch=size)
+        ids = reader.locate(np.arange(size * steps)).located.sample_ids.reshape(steps, size)
+        return {step: [i for i in of_step if i >= 0] for step, of_step in enumerate(ids.tolist(), start=1)}
 
     def attempts(self, run: str = "t") -> list[str]:
         return sorted(path.name for path in self.store.glob(f"runs/{run}/attempts/*"))

@@ -179,9 +179,10 @@ def test_a_changed_recipe_is_refused_with_what_may_change_listed_apart_and_nothi
 def test_another_version_of_the_dataset_is_refused_and_nothing_written(short: Relay, tmp_path: Path) -> None:
     relay = short.copy_to(tmp_path / "copy")
     refused = relay.train("train.steps=9", "data.dataset=other", code=78)
-    assert "run 't' trains on version" in refused.stderr
-    assert "but data.dataset now gives" in refused.stderr
-    assert "hint: write data.dataset: NAME@" in refused.stderr
+    assert "the run has read version" in refused.stderr
+    assert "now other is version" in refused.stderr
+    assert "hint: pin the old one with NAME@" in refused.stderr
+    assert "data.migrate_from: " in refused.stderr
     assert relay.attempts() == ["0001.json"]
     relay.train("train.steps=7", "data.dataset=words@1")  # another name for the same version is no change
     assert relay.kind("step")[-1]["step"] == 7

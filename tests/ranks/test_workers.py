@@ -16,10 +16,15 @@ import pytest
 
 from tests.unit.checkpoint.support import ALONE
 from torchrelay.core.errors import DataError
+from torchrelay.data.build.sample_writer import ShardContent, write_sample_shard
+from torchrelay.data.formats.mds import SampleEncoder
 from torchrelay.data.loader import SplitReader, open_split
+from torchrelay.data.manifest import BuildRecord, Column, Content, make_manifest
+from torchrelay.data.publish import publish
 from torchrelay.data.reader_spec import ReaderSpec
 from torchrelay.data.worker_pool import PoolLimits, WorkerPool
 from torchrelay.recipe.data_schema import DataSection
+from torchrelay.store.base import Store
 from torchrelay.store.open import open_store
 from torchrelay.train.feed import Feed
 from torchrelay.train.units import share_units
@@ -93,6 +98,41 @@ def test_a_rank_reads_the_same_steps_with_any_number_of_workers(
         for batch, other in zip(batches, others, strict=True):
             assert batch.sample_ids.tolist() == other.sample_ids.tolist()
             assert all(batch.tensors[name].equal(tensor) for name, tensor in other.tensors.items())
+
+
+def write_samples(folder: Path) -> Store:
+    """A dataset of 40 samples in 5 shards: the bytes of their numbers."""
+    store = open_store(str(folder))
+    columns = (Column(name="data", dtype="bytes"),)
+    encoder = SampleEncoder(columns)
+    shards = []
+    for first in range(0, 40, 8):
+        pieces = [encoder.encode({"data": n.to_bytes(4, "little")}) for n in range(first, first + 8)]
+        content = ShardContent(pieces, [len(piece) for piece in pieces], np.arange(8, dtype=np.uint64))
+        shards.append(write_sample_shard(store, "datasets/d", encoder.header, content))
+    splits = {"train": tuple(shards)}
+    content_of_all = Content(kind="samples", format="mds", splits=splits, columns=columns)
+    publish(store, make_manifest("d", content_of_all, BuildRecord(arguments={}, code="", created="")), None)
+    return store
+
+
+def test_samples_of_a_store_are_decoded_the_same_anywhere_and_after_a_resume(tmp_path: Path) -> None:
+    section = DataSection(
+        dataset="d", decode=f"{SOURCE}:decode", decode_options={"scale": 3}, lanes=2, window_shards=2
+    )
+    store = write_samples(tmp_path)
+    reader = open_split(section, store, "train", seed=3, global_batch=8)
+    wanted = [np.arange(4 * n, 4 * n + 4) for n in range(4, 24)]
+    expected = [reader.read(slots) for slots in wanted]
+    numbers = [number for batch in expected for number in batch.tensors["x"][:, 0].tolist()]
+    assert sorted(numbers[24:64]) == [3 * n for n in range(40)]  # turns 40 to 79 are the second epoch
+    resumed = open_split(section, store, "train", seed=3, global_batch=8)
+    resumed.go_on(reader.position(2), step=2)
+    assert resumed.spec is not None
+    pool = WorkerPool(resumed.spec, PoolLimits(workers=2, timeout_s=60.0, bytes=2**30))
+    for batch, other in zip(pool.read(iter(wanted)), expected, strict=True):
+        assert batch.sample_ids.tolist() == other.sample_ids.tolist()
+        assert all(batch.tensors[name].equal(tensor) for name, tensor in other.tensors.items())
 
 
 def test_where_nothing_is_wanted_nothing_is_given() -> None:
@@ -239,23 +279,26 @@ def test_workers_do_not_import_torch() -> None:
 
 
 _PARENT = """\
-import numpy, sys, time
+import numpy, pathlib, sys, time
 from tests.ranks.test_workers import batches_of, pool_of
 from torchrelay.data.ahead import Limits, read_ahead
-pool = pool_of()
+place, folder = sys.argv[1:]
+pool = pool_of(fault="sleep" if place == "busy" else "", fault_at=13, folder=folder)
 read = pool.read(iter(batches_of(4, 1000)))
-if sys.argv[1] == "ahead":
+if place == "ahead":
     read = read_ahead(read, lambda batch: 1, Limits(items=2, bytes=100, wait_s=60))
 next(read)
+while place == "busy" and not pathlib.Path(folder, "done").exists():
+    time.sleep(0.01)
 print(*pool.pids(), flush=True)
 time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("where", ["here", "ahead"])
-def test_workers_die_with_their_parent(where: str) -> None:
+@pytest.mark.parametrize("where", ["here", "ahead", "busy"])
+def test_workers_die_with_their_parent(where: str, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    words = [sys.executable, "-c", _PARENT, where]
+    words = [sys.executable, "-c", _PARENT, where, str(tmp_path)]
     with subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]

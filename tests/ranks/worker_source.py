@@ -69,3 +69,9 @@ class _Texts(Numbers):
 def texts(split: str) -> Numbers:
     """Samples that are no arrays of numbers."""
     return _Texts(4, "", -1, ".")
+
+
+def decode(sample: dict[str, Any], rng: np.random.Generator, scale: int = 1) -> dict[str, NDArray[Any]]:
+    """What `data.decode` names: a number from the bytes of the sample, and one drawn for it."""
+    number = int.from_bytes(sample["data"], "little") * scale
+    return {"x": np.array([number]), "drawn": rng.random(2, np.float32)}

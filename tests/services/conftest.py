@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from tests.services.proxy import FaultProxy
 # Without keys obstore would ask the machine's metadata service, which is not of this machine: no test may.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 os.environ["AWS_METADATA_ENDPOINT"] = "http://127.0.0.1:1"
-os.environ["GOOGLE_SKIP_SIGNATURE"] = "true"
+os.environ["GOOGLE_BEARER_TOKEN"] = "of-nobody"
 
 BUCKET = "relay-test"
+OPEN = "relay-open"
+"""A bucket that everybody may use without keys."""
 ABSENT = "relay-absent"
 """A bucket that the writer may use and nobody made."""
 _START_S = 90.0
@@ -107,6 +109,7 @@ def _command(program: str, folder: Path) -> tuple[str, list[str]]:
         _identity("admin", "Admin", "Read", "Write", "List", "Tagging"),
         _identity("writer", *(f"{verb}:{name}" for verb in _VERBS for name in (BUCKET, ABSENT))),
         _identity("reader", f"Read:{BUCKET}", f"List:{BUCKET}"),
+        {"name": "anonymous", "actions": [f"{verb}:{OPEN}" for verb in _VERBS]},
         _identity("student", f"Read:{BUCKET}/datasets/*", f"List:{BUCKET}/datasets/*"),
     ]
     (folder / "identities.json").write_text(json.dumps({"identities": identities}))
@@ -158,14 +161,14 @@ def _make_bucket(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> 
         config=Config(retries={"max_attempts": 1}, connect_timeout=2, read_timeout=10),
     )
     deadline_s = time.monotonic() + _START_S
-    while True:
+    waiting = [BUCKET, OPEN]
+    while waiting:
         try:
-            client.create_bucket(Bucket=BUCKET)
-            client.put_object(Bucket=BUCKET, Key=".ready", Body=b"1")  # a volume can be written too
-            return
-        except client.exceptions.BucketAlreadyOwnedByYou:
-            client.put_object(Bucket=BUCKET, Key=".ready", Body=b"1")
-            return
+            with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=waiting[0])
+            client.put_object(Bucket=waiting[0], Key=".ready", Body=b"1")  # a volume can be written too
+            waiting.pop(0)
+            continue
         except (BotoCoreError, ClientError) as error:
             if process.poll() is not None or time.monotonic() > deadline_s:
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])

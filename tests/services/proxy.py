@@ -87,7 +87,9 @@ class Request:
 class FaultProxy:
     """A proxy in front of `upstream` ("http://host:port"); close it when done. Safe from any thread."""
 
-    def __init__(self, upstream: str, *, seed: int = 0) -> None:
+    def __init__(self, upstream: str, *, seed: int = 0, hidden: tuple[str, ...] = ()) -> None:
+        """`hidden`: headers of requests, in lower case, that the server does not get to see."""
+        self._hidden = ("connection", "expect", *hidden)
         address = urllib.parse.urlsplit(upstream)
         self._upstream = (str(address.hostname), int(address.port or 80))
         self._random = random.Random(seed)
@@ -208,7 +210,7 @@ class FaultProxy:
     ) -> None:
         """The request to the server; a fault of an upload happens here."""
         reader, sink = streams
-        sink.write(head.forwarded())
+        sink.write(head.forwarded(self._hidden))
         hit = rule if request.method in ("PUT", "POST") else None
         async for piece in head.body(reader, _piece_bytes(hit)):
             room = await _hold(hit, request.received, len(piece))
@@ -263,8 +265,8 @@ class _Head:
         key = urllib.parse.unquote(path).lstrip("/").partition("/")[2]
         return Request(method, key, query, start=_range(self.headers)[0])
 
-    def forwarded(self) -> bytes:
-        kept = {name: value for name, value in self.headers.items() if name not in ("connection", "expect")}
+    def forwarded(self, hidden: tuple[str, ...]) -> bytes:
+        kept = {name: value for name, value in self.headers.items() if name not in hidden}
         lines = [self.line, *(f"{name}: {value}" for name, value in kept.items()), "connection: close"]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 

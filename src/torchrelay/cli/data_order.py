@@ -21,8 +21,11 @@ if TYPE_CHECKING:  # pydantic is imported by the commands that need it; the othe
 class ReadingChoice(StrEnum):
     """What a sample is; see `data.reading` of the recipe."""
 
+    AUTO = "auto"
     PACKED = "packed"
+    PACKS = "packs"
     DOCUMENTS = "documents"
+    SAMPLES = "samples"
 
 
 def order(
@@ -31,7 +34,7 @@ def order(
     stop: Annotated[int, typer.Option("--to", min=0, help="Slot after the last.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="run.seed of the recipe.")] = 1,
     split: Annotated[str, typer.Option(help="train or validation.")] = "train",
-    reading: Annotated[ReadingChoice, typer.Option(help="What a sample is.")] = ReadingChoice.PACKED,
+    reading: Annotated[ReadingChoice, typer.Option(help="What a sample is.")] = ReadingChoice.AUTO,
     sequence_length: Annotated[int, typer.Option(min=1, help="Predicted tokens of a sample.")] = 1024,
     lanes: Annotated[int, typer.Option(min=1, help="data.lanes of the recipe.")] = 64,
     window_shards: Annotated[int, typer.Option(min=1, help="data.window_shards of the recipe.")] = 10,

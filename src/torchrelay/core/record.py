@@ -87,6 +87,9 @@ class StepRecord:
     attempt: int
     data_seconds: float
     """Part of `seconds` that rank 0 waited for data."""
+    fetch: dict[str, float] | None = None
+    """What reading from a remote store has cost since the step before, over all processes: the counters
+    of `data.figures.Figures` that are not zero; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

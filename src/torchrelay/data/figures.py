@@ -1,6 +1,7 @@
 """What reading cost since somebody last asked: counters of the node cache, for the journal."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, runtime_checkable
 
@@ -54,6 +55,14 @@ class Meter:
         with self._lock:
             counts, self._counts = self._counts, _zeros()
         return Figures(**counts)
+
+
+def name_counts(counts: Sequence[float]) -> dict[str, float] | None:
+    """The values of a Figures, in the order of its fields, by name; zeros are left out, None for none."""
+    named = {
+        field.name: round(count, 6) for field, count in zip(fields(Figures), counts, strict=False) if count
+    }
+    return named or None
 
 
 def _zeros() -> dict[str, Any]:

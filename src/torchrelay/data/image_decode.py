@@ -83,7 +83,8 @@ class ImageDecoder:
             pixels = self._pixels(sample[self._column], sample_id, epoch)
         except (OSError, SyntaxError, ValueError, TypeError, self._pillow.DecompressionBombError) as error:
             raise DataError(
-                f"sample {sample_id}: the column {self._column!r} cannot be decoded as an image: {error}",
+                f"sample {sample_id}: the column {self._column!r} cannot be decoded as an image: "
+                f"{describe_failure(error)}",
                 hint="torchrelay data verify tells whether the data is damaged",
             ) from error
         arrays: dict[str, NDArray[Any]] = {"pixel_values": self._normalise(pixels)}
@@ -147,6 +148,11 @@ def parse_image_options(options: Mapping[str, Any]) -> ImageOptions:
         raise RecipeError(
             "\n".join(problems), hint=f"options: {', '.join(ImageOptions.model_fields)}"
         ) from error
+
+
+def describe_failure(error: Exception) -> str:
+    """Why Pillow could not decode an image; its own words for an unknown type tell a place in memory."""
+    return "its type is not known" if type(error).__name__ == "UnidentifiedImageError" else str(error)
 
 
 def middle_box(size: tuple[int, int], target: tuple[int, int]) -> Box:

@@ -142,7 +142,9 @@ def open_reading(
     kind, length = choose_reading(section, content), section.sequence_length
     if kind == "samples":
         decoder = make_decoder(section, content, seed, training=training)
-        return DecodedSamples(shards, decoder, make_collate(section), threads=decode_threads(section, training=training))
+        return DecodedSamples(
+            shards, decoder, make_collate(section), threads=decode_threads(section, training=training)
+        )
     if kind == "packed":
         return BoundedWindows(shards, length) if section.document_bounds else PackedWindows(shards, length)
     if kind == "packs":

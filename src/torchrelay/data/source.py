@@ -74,12 +74,12 @@ class ArraysReading:
 
     def read(self, located: Located, epochs: Ints) -> Rows:
         """See `Reading.read`."""
-        sample_ids, count = located.sample_ids, located.sample_ids.size
+        indexes, count = located.indexes, located.indexes.size
         if has_masked(located):
-            sample_ids = sample_ids[sample_ids >= 0]
-            count = sample_ids.size
-            sample_ids = sample_ids if count else np.zeros(1, np.int64)
-        return Rows(self._source.take(sample_ids), count, count)
+            indexes = indexes[indexes >= 0]
+            count = indexes.size
+            indexes = indexes if count else np.zeros(1, np.int64)
+        return Rows(self._source.take(indexes), count, count)
 
     def lengths(self, located: Located) -> Ints | None:
         """All are alike."""
@@ -96,7 +96,7 @@ class SourceReading:
 
     def read(self, located: Located, epochs: Ints) -> Rows:
         """See `Reading.read`."""
-        pairs = zip(located.sample_ids.tolist(), epochs.tolist(), strict=True)
+        pairs = zip(located.indexes.tolist(), epochs.tolist(), strict=True)
         wanted = [(index, epoch) for index, epoch in pairs if index >= 0]
         samples = [self._read(index, epoch) for index, epoch in wanted or [(0, 0)]]
         indexes = [index for index, _ in wanted] or [0]

@@ -5,7 +5,6 @@ stop are its parent's business, so it ignores them; it dies with its parent, how
 torch is imported only if the user's own code does so.
 """
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -15,12 +14,11 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.core.errors import RelayError
+from torchrelay.core.process import die_with, leave_stopping_to_parent
 from torchrelay.data.worker_wire import Header, receive, send
 
 if TYPE_CHECKING:
     from torchrelay.data.loader import SplitReader
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -42,13 +40,9 @@ def main(descriptor: int, parent: int) -> None:
 
 def _settle(parent: int) -> None:
     """Signals as a worker wants them; the parent started it with the requests to stop blocked."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we asked
+    if not die_with(parent):
         raise EOFError(f"the parent (process {parent}) is gone")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+    leave_stopping_to_parent()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # how a parent asks where a worker is stuck
 
 

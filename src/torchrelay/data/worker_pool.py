@@ -173,8 +173,9 @@ class WorkerPool:
             seats, self._seats = self._seats, []
         for seat in seats:
             seat.worker.connection.close()  # all at once, so that they end side by side
+        until = time.monotonic() + _GRACE_S
         for seat in seats:
-            seat.worker.end(_GRACE_S)
+            seat.worker.end(max(0.0, until - time.monotonic()))
 
 
 class _Interrupted(Exception):

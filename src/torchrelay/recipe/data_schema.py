@@ -46,15 +46,18 @@ class DataSection(Section):
     """`NAME`, `NAME@REF`, `NAME@TAG` or `NAME@VERSION` of a dataset in a store. A resumed run must find
     the same version under it."""
     mixture: Listed[MixturePart] | None = safe(None)
-    """Several datasets, read in exact proportion to their weights. New weights count from where a run
-    resumes; validation reads all parts, one after the other."""
+    """Several datasets, read in exact proportion to their weights. New weights, parts that are added and
+    parts that are dropped count from where a run resumes; validation reads all parts, one after the
+    other."""
     curriculum: Listed[CurriculumPoint] = safe(())
     """Later weights of the mixture, in ascending order of `at`."""
     migrate_from: str | None = safe(None)
     """Version (its first digits) that a resumed run has read so far: allows another version of the
     dataset, which is read from its start from then on."""
     skip: Listed[str] = safe(())
-    """Slots that are left out, such as "12000..12800" (up to, not including, the second)."""
+    """Slots that are left out, such as "12000..12800" (up to, not including, the second). A slot is a
+    sample's number in the endless order of the run; a loss that is not a number is reported with its slots.
+    Other samples follow instead, the length of the run stays. What was read already is not changed."""
     store: str | None = safe(None)
     """URL of the store that holds the datasets. Default: `run.store`."""
     source: str | None = None
@@ -85,7 +88,9 @@ class DataSection(Section):
     `numpy.random.Generator` of that sample and epoch; returns a dict of arrays. Called from several
     threads at a time."""
     decode_options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of `decode`."""
+    """Keyword arguments of `decode`. Those of `image`, which gives `pixel_values` and `labels`: `column`,
+    `label`, `size` (224 or [height, width]), `resize` (crop or squash), `mean` and `std` of the channels,
+    `augment` (none, flip or crop_flip, while training only), `channels` (3 or 1)."""
     collate: str | None = None
     """samples: `package.module:function` called with a list of decoded samples; returns a dict of
     arrays. Default: arrays of equal shape are stacked."""

@@ -13,11 +13,11 @@ import obstore
 
 from torchrelay.core.errors import StoreError
 from torchrelay.store.connection import OBSTORE_ERRORS, Clients, Connection
-from torchrelay.store.fault import CUT_OFF, Cause, Fault, read_fault
+from torchrelay.store.fault import CUT_OFF, STALLED, Cause, Fault, read_fault
 from torchrelay.store.trial import Trial
 
-_LEAST_PIECE = 16 * 1024
-"""Bytes that obstore collects before it hands them on; more come at once on a fast line."""
+_LEAST_PIECE = 1
+"""Every byte is counted as it comes, however slowly; on a fast line hundreds of KB come at once."""
 
 
 class Download:
@@ -76,6 +76,7 @@ class Download:
                     piece = next(stream, None)
                 except OBSTORE_ERRORS as error:
                     piece = read_fault(error)
+                    piece = STALLED if piece.cause is Cause.UNREACHABLE else piece
             if piece is None:
                 return
             if not isinstance(piece, Fault):

@@ -50,6 +50,7 @@ class Fault(NamedTuple):
 
 
 CUT_OFF = Fault(Cause.TRANSIENT, "answer cut off")
+STALLED = Fault(Cause.TRANSIENT, "answer stalled")
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")

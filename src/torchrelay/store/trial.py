@@ -81,9 +81,8 @@ class Trial:
         self.num_bytes += num_bytes
         self._in_row = 0
         if self.spent_s > self._allowed_s():
-            came = f"{format_bytes(self.num_bytes)} came in {format_seconds(self.spent_s)}"
             raise StoreError(
-                f"{self.where}: too slow: {came}, {_speed(self.num_bytes, self.spent_s)}{self._tried()}",
+                f"{self.where}: too slow{self._tried()}",
                 hint=f"a store must give {_speed(LEAST_BYTES_PER_S, 1)} in the long run; check the network",
             )
 
@@ -116,11 +115,16 @@ class Trial:
         return longest * random.uniform(0.5, 1.0)
 
     def _tried(self) -> str:
-        """How often and how long; nothing where the first answer was final."""
+        """What came, how often it was tried and how long."""
+        took = format_seconds(self.spent_s)
+        came = ""
+        if self.num_bytes:
+            speed = _speed(self.num_bytes, self.spent_s)
+            came = f"; {format_bytes(self.num_bytes)} came in {took}, {speed}"
         if self.retries == 0:
-            return ""
+            return came or f"; gave up after {took}"
         seen = ", ".join(f"{count} × {text}" for text, count in self._faults.most_common(4))
-        return f"; tried {self.retries + 1} times in {format_seconds(self.spent_s)} ({seen})"
+        return f"{came}; tried {self.retries + 1} times in {took} ({seen})"
 
 
 def _speed(num_bytes: float, seconds: float) -> str:

@@ -14,7 +14,7 @@ from torchrelay.core.errors import RelayError
 from torchrelay.observe.failure import report_failure
 from torchrelay.recipe.load import load_recipe
 from torchrelay.train.rank import run_rank
-from torchrelay.train.signal import die_with
+from torchrelay.train.signal import die_with_launcher
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     environment = None
     try:
         environment = read_environment()
-        die_with(environment.parent_pid)
+        die_with_launcher(environment.parent_pid)
         recipe = load_recipe(options.recipe, options.settings)
         return int(run_rank(recipe, environment, fresh=options.fresh))
     except Exception as error:  # noqa: BLE001 - the outermost frame: everything is reported here

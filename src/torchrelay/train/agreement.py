@@ -23,6 +23,9 @@ class Vote:
     """1 from rank 0 when a save is due."""
     validate: int
     """1 from rank 0 when a validation is due."""
+    fetch: tuple[float, ...] = ()
+    """What reading has cost this rank since its last vote, as `data.figures.Figures` counts it; empty on
+    every rank where nothing is fetched."""
 
 
 def count_votes(world: World, vote: Vote) -> Vote:
@@ -30,10 +33,19 @@ def count_votes(world: World, vote: Vote) -> Vote:
     if world.size == 1:
         return vote
     values = torch.tensor(
-        [vote.loss_sum, vote.norm_share, vote.tokens, vote.bad_ranks, vote.stop, vote.save, vote.validate],
+        [
+            vote.loss_sum,
+            vote.norm_share,
+            vote.tokens,
+            vote.bad_ranks,
+            vote.stop,
+            vote.save,
+            vote.validate,
+            *vote.fetch,
+        ],
         dtype=torch.float64,
     )
-    loss_sum, norm_share, tokens, bad_ranks, stop, save, validate = world.sum(values).tolist()
+    loss_sum, norm_share, tokens, bad_ranks, stop, save, validate, *fetch = world.sum(values).tolist()
     return Vote(
         loss_sum=loss_sum,
         norm_share=norm_share,
@@ -42,4 +54,5 @@ def count_votes(world: World, vote: Vote) -> Vote:
         stop=int(stop),
         save=int(save),
         validate=int(validate),
+        fetch=tuple(fetch),
     )

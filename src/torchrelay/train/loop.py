@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from torchrelay.checkpoint.manifest import Progress
 from torchrelay.core.errors import ExitCode, NumericsError
 from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
 from torchrelay.data.batch import MicroBatch
+from torchrelay.data.figures import name_counts
 from torchrelay.data.order.gaps import list_ranges
 from torchrelay.observe.journal import Sink, read_summary
 from torchrelay.parallel.engine import Unit, share_buffers
@@ -116,6 +117,7 @@ def run_step(
             world=session.world.size,
             attempt=session.attempt,
             data_seconds=round(data_seconds, 6),
+            fetch=name_counts(votes.fetch),
         )
     )
     if course.samples is not None:
@@ -176,6 +178,7 @@ def _save(course: Course, progress: Progress) -> None:
 
 def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> Vote:
     recipe, leads = course.session.recipe, course.session.world.leads
+    figures = course.session.training.figures()
     now = time.perf_counter()
     save = leads and is_due(recipe.checkpoint.every, step=step, elapsed_s=now - course.saved_s)
     check = leads and is_due(recipe.train.validate_every, step=step, elapsed_s=now - course.validated_s)
@@ -187,6 +190,7 @@ def _vote(course: Course, step: int, loss_sum: float, own: list[MicroBatch]) -> 
         stop=int(course.stop.raised),
         save=int(save),
         validate=int(check),
+        fetch=() if figures is None else astuple(figures),
     )
 
 

@@ -62,6 +62,8 @@ class Session:
 
     def read_on(self, step: int) -> None:
         """Begin to fetch the data that is needed after `step` steps."""
+        if step >= self.steps:
+            return
         feed = self.feed
         first, count = feed.share.first * feed.micro_batch, feed.share.count * feed.micro_batch
         # Where micro-batches are made by length, a rank's samples may be any of a step.

@@ -4,14 +4,11 @@ The flag is agreed among all ranks at the next step boundary; work inside a hand
 at an arbitrary point of a collective.
 """
 
-import ctypes
-import os
 import signal
 from types import FrameType
 
 from torchrelay.core.errors import RankLostError
-
-_PR_SET_PDEATHSIG = 1
+from torchrelay.core.process import die_with
 
 
 class StopFlag:
@@ -34,10 +31,7 @@ class StopFlag:
         self.raised = True
 
 
-def die_with(parent_pid: int | None) -> None:
-    """Let the kernel kill this process when its launcher dies, however that happens (Linux)."""
-    if parent_pid is None:
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before we asked
-        raise RankLostError(f"the launcher (process {parent_pid}) is gone")
+def die_with_launcher(launcher_pid: int | None) -> None:
+    """End when the launcher does; nothing where there is none. RankLostError when it is gone already."""
+    if launcher_pid is not None and not die_with(launcher_pid):
+        raise RankLostError(f"the launcher (process {launcher_pid}) is gone")

@@ -83,10 +83,10 @@ def test_json_lines_with_labels(call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["build", "d"], "give --text or --jsonl"),
-        (["build", "d", "--text", "*.txt", "--jsonl", "x"], "not both"),
+        (["build", "d"], "give an input"),
+        (["build", "d", "--text", "*.txt", "--jsonl", "x"], "give one kind of input, not --text and --jsonl"),
         (["build", "d", "--jsonl", "*.txt"], "--jsonl needs --field"),
-        (["build", "d", "--text", "*.txt", "--field", "t"], "--field and --label-field belong to --jsonl"),
+        (["build", "d", "--text", "*.txt", "--field", "t"], "--field and --label-field belong to records"),
         (["build", "d", "--text", "*.txt", "--validation", "half"], "--validation: 'half' is not a share"),
         (["build", "d", "--text", "*.txt", "--shard-size", "big"], "--shard-size: 'big' is not a size"),
         (["build", "d", "--text", "none*"], "no file matches 'none*'"),

@@ -116,6 +116,8 @@ def test_raw_pixels_are_images_too() -> None:
 def test_what_is_no_image_names_the_sample_and_the_column(data: Any) -> None:
     with pytest.raises(DataError, match="sample 17: the column 'photo' cannot be decoded as an image"):
         make().decode({"photo": data, "label": 0}, 17, 0)
+    with pytest.raises(DataError, match="its type is not known"):
+        make().decode({"photo": b"nothing", "label": 0}, 17, 0)
 
 
 def test_a_label_that_is_no_number_is_named() -> None:

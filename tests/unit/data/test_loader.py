@@ -1,9 +1,8 @@
-import gc
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,11 +11,10 @@ import pytest
 import torch
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.batch import MicroBatch
 from torchrelay.data.dataset import open_dataset
 from torchrelay.data.layout import tokenizer_key
-from torchrelay.data.loader import SplitReader, open_split, read_ahead
-from torchrelay.data.order.position import DataPosition, check_position
+from torchrelay.data.loader import SplitReader, open_reader, open_split, open_validation
+from torchrelay.data.reader_spec import parse_spec, write_spec
 from torchrelay.recipe.data_schema import DataSection
 from torchrelay.store.base import Store
 
@@ -29,6 +27,11 @@ def section(**changes: Any) -> DataSection:
 
 def slots(start: int, stop: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
     return np.arange(start, stop, dtype=np.int64)
+
+
+def ids(reader: SplitReader, start: int, stop: int) -> list[int]:
+    found: list[int] = reader.locate(slots(start, stop)).located.sample_ids.tolist()
+    return found
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_facts_and_figures_are_those_of_the_split(store: Store, reader: SplitRea
     totals = manifest.totals("train")
     assert (reader.facts.vocabulary, reader.facts.end_token) == (257, 256)
     assert (reader.facts.sequence_length, reader.facts.num_labels) == (16, None)
-    assert reader.version == manifest.version
+    assert reader.plan.version == manifest.version
     assert (reader.tokens_per_sample, reader.targets_per_sample) == (16, 16)
     assert reader.bytes_per_token == totals.text_bytes / totals.tokens < 1
     assert reader.num_samples == sum((entry.tokens - 1) // 16 for entry in manifest.splits["train"])
@@ -147,7 +150,7 @@ def test_a_flipped_byte_is_found_when_its_shard_is_first_read(
     data[100] ^= 4
     store.put(f"datasets/d/{entry.key}", data)
     reader = open_split(section(), store, "train", seed=1)
-    with pytest.raises(DataError, match=f"shard {entry.key} of .*/datasets/d is damaged: its xxh3_128 is"):
+    with pytest.raises(DataError, match=f"shard {entry.key} of .*/datasets/d is damaged: .*its sha256 is"):
         reader.read(slots(0, reader.num_samples))
 
 
@@ -155,16 +158,140 @@ def test_a_position_is_the_committed_slot_and_fits_only_the_same_data(
     store: Store, build: Build, stories: list[str]
 ) -> None:
     build(stories[:20])
-    before = open_split(section(), store, "train", seed=1)
-    saved = before.position(24)
-    assert saved == DataPosition(dataset_version=before.version, seed=1, order_version=1, global_slot=24)
-    check_position(saved, open_split(section(), store, "train", seed=1).position(0))
+    before = open_split(section(), store, "train", seed=1, global_batch=12)
+    saved = before.position(2)
+    assert (saved.global_slot, saved.dataset_version, saved.seed) == (24, before.plan.version, 1)
     build(stories)
-    with pytest.raises(DataError, match="pin the version with NAME@|now data.dataset gives version"):
-        check_position(saved, open_split(section(), store, "train", seed=1).position(0))
-    check_position(
-        saved, open_split(section(dataset=f"d@{before.version[:12]}"), store, "train", seed=1).position(0)
+    pinned = f"d@{before.plan.version[:12]}"
+    again = open_split(section(dataset=pinned), store, "train", seed=1, global_batch=8)
+    again.go_on(saved, step=2)
+    assert ids(again, 16, 40) == ids(before, 24, 48)
+    newest = open_split(section(), store, "train", seed=1, global_batch=12)
+    with pytest.raises(DataError, match=f"has read version .* now d is version {newest.plan.version[:12]}"):
+        newest.go_on(saved, step=2)
+
+
+def test_a_run_may_migrate_to_a_new_version_which_it_reads_from_its_start(
+    store: Store, build: Build, stories: list[str]
+) -> None:
+    build(stories[:20])
+    old = open_split(section(), store, "train", seed=1, global_batch=12)
+    build(stories)
+    wanted = section(migrate_from=old.plan.version[:8])
+    new = open_split(wanted, store, "train", seed=1, global_batch=12)
+    fresh = open_split(section(), store, "train", seed=1)
+    new.go_on(old.position(2), step=2)
+    batch, expected = new.read(slots(24, 36)), fresh.read(slots(0, 12))
+    assert torch.equal(batch.tensors["tokens"], expected.tensors["tokens"])
+    assert (batch.sample_ids - old.num_samples).tolist() == expected.sample_ids.tolist()
+    assert [segment.start for segment in new.position(3).segments] == [0, 24]
+
+
+def test_slots_that_are_left_out_are_passed_over(reader: SplitReader, store: Store) -> None:
+    skipping = open_split(section(skip=("3..5", "7..8")), store, "train", seed=1)
+    whole = ids(reader, 0, 12)
+    assert ids(skipping, 0, 9) == [*whole[:3], *whole[5:7], *whole[8:12]]
+
+
+def test_an_epoch_that_ends_with_a_step_is_filled_up_with_rows_that_do_not_count(
+    store: Store, build: Build, stories: list[str]
+) -> None:
+    build(stories)
+    stopping = open_split(section(epoch_end="stop"), store, "train", seed=1, global_batch=1000)
+    n = stopping.num_samples
+    assert n < 1000
+    last = stopping.read(slots(n - 4, n + 2))
+    assert last.tensors["tokens"].shape == (6, 16)
+    assert (last.num_targets, last.num_tokens, len(last.sample_ids)) == (64, 64, 4)
+    assert bool((last.tensors["labels"][4:] == -100).all())
+    assert (stopping.targets_per_sample, stopping.is_uniform) == (None, False)
+    course = stopping.itinerary.course
+    assert (course.samples_in(1), course.samples_in(2)) == (n, n)
+    assert (stopping.position(1).global_slot, stopping.position(2).global_slot) == (n, 2 * n)
+
+
+def test_another_process_reads_the_same_even_when_there_is_a_newer_version(
+    tmp_path: Path, build: Build, stories: list[str]
+) -> None:
+    from torchrelay.store.open import open_store
+
+    store = open_store(str(tmp_path / "store"))
+    build(stories[:20], into=store)
+    ours = open_split(section(), store, "train", seed=5, global_batch=10)
+    ours.go_on(replace(ours.position(3), global_slot=31), step=3)
+    build(stories, into=store)
+    assert ours.spec is not None
+    theirs = open_reader(parse_spec(write_spec(ours.spec)))
+    assert theirs.plan.version == ours.plan.version
+    assert ids(theirs, 30, 60) == ids(ours, 30, 60)
+    assert ids(theirs, 30, 31) == ids(open_split(section(dataset="d@1"), store, "train", seed=5), 31, 32)
+
+
+@pytest.fixture
+def mixture(build: Build, stories: list[str]) -> DataSection:
+    build(stories, name="a")
+    build([story.upper() for story in stories[:30]], name="b")
+    parts = ({"dataset": "a", "weight": 3.0}, {"dataset": "b@1", "weight": 1.0})
+    return DataSection.model_validate(
+        {"mixture": parts, "sequence_length": 16, "window_shards": 2, "lanes": 4}
     )
+
+
+def test_a_mixture_reads_each_part_as_it_is_read_alone(store: Store, mixture: DataSection) -> None:
+    mixed = open_split(mixture, store, "train", seed=1)
+    alone = [open_split(section(dataset=name), store, "train", seed=1) for name in ("a", "b")]
+    base = alone[0].num_samples
+    batch = mixed.read(slots(0, 400))
+    rows = batch.tensors["tokens"]
+    from_b = batch.sample_ids >= base
+    assert abs(int(from_b.sum()) - 100) < 40
+    for number, chosen in enumerate((~from_b, from_b)):
+        expected = alone[number].read(slots(0, int(chosen.sum())))
+        assert torch.equal(rows[torch.from_numpy(chosen)], expected.tensors["tokens"])
+        assert (batch.sample_ids[chosen] - base * number).tolist() == expected.sample_ids.tolist()
+    assert mixed.num_samples == base + alone[1].num_samples
+    assert list(mixed.files) == ["torchrelay_tokenizer.json"]
+    assert mixed.facts == alone[0].facts
+    assert len(mixed.plan.version) == 64
+
+
+def test_validation_of_a_mixture_is_all_parts_one_after_the_other(store: Store, mixture: DataSection) -> None:
+    mixed = open_validation(mixture, store, seed=1)
+    assert mixed is not None
+    parts = [open_validation(section(dataset=name), store, seed=1) for name in ("a", "b")]
+    read = [part.read(slots(0, part.num_samples)).tensors["tokens"] for part in parts if part is not None]
+    batch = mixed.read(slots(0, mixed.num_samples))
+    assert torch.equal(batch.tensors["tokens"], torch.cat(read))
+    assert batch.sample_ids.tolist() == list(range(mixed.num_samples))
+    with pytest.raises(DataError, match="is beyond the"):
+        mixed.read(slots(mixed.num_samples, mixed.num_samples + 1))
+
+
+def test_documents_of_a_mixture_are_padded_alike(store: Store, mixture: DataSection) -> None:
+    wanted = mixture.model_copy(update={"reading": "documents", "sequence_length": 400})
+    mixed = open_split(wanted, store, "train", seed=1)
+    widths = {mixed.read(slots(start, start + 3)).tensors["tokens"].shape[1] for start in range(0, 60, 3)}
+    assert len(widths) == 1
+    assert mixed.lengths(slots(0, 5)) is not None
+
+
+def test_a_part_may_join_a_run(store: Store, mixture: DataSection) -> None:
+    plain = open_split(section(dataset="a"), store, "train", seed=1, global_batch=12)
+    mixed = open_split(mixture, store, "train", seed=1, global_batch=12)
+    mixed.go_on(plain.position(5), step=5)
+    read = np.array(ids(mixed, 60, 460))
+    of_a = read[read < plain.num_samples]
+    assert of_a.tolist() == ids(plain, 60, 60 + len(of_a))
+    assert len(of_a) < 400
+
+
+def test_datasets_of_different_kind_are_not_mixed(
+    store: Store, build: Build, stories: list[str], mixture: DataSection
+) -> None:
+    build(stories, name="b", tokenizer="chars")
+    parts = ({"dataset": "a", "weight": 3.0}, {"dataset": "b", "weight": 1.0})
+    with pytest.raises(DataError, match="a and b cannot be mixed: they differ in tokenizer"):
+        open_split(DataSection.model_validate({"mixture": parts}), store, "train", seed=1)
 
 
 def test_a_missing_dataset_or_split_is_named(store: Store) -> None:
@@ -207,87 +334,14 @@ def test_a_python_source_is_one_endless_shuffled_shard(numbers: SplitReader) -> 
     assert sorted(batch.sample_ids[:30].tolist()) == sorted(batch.sample_ids[30:].tolist()) == list(range(30))
     assert batch.sample_ids[:30].tolist() not in (list(range(30)), batch.sample_ids[30:].tolist())
     assert (batch.num_targets, batch.num_tokens) == (60, 60)
-    assert (numbers.version, numbers.num_samples, numbers.bytes_per_token) == ("numbers", 30, None)
+    assert (numbers.plan.version, numbers.num_samples, numbers.bytes_per_token) == ("numbers", 30, None)
     assert (numbers.facts.vocabulary, numbers.targets_per_sample, numbers.files) == (None, 1, {})
 
 
-def steps(start: int = 0) -> Iterator[Any]:
-    return (slots(4 * step, 4 * step + 4) for step in count(start))
-
-
-@pytest.mark.parametrize("depth", [1, 3, 10])
-def test_reading_ahead_gives_the_same_batches(reader: SplitReader, depth: int) -> None:
-    expected = [reader.read(slots(4 * step, 4 * step + 4)).sample_ids.tolist() for step in range(7)]
-    ranges = [slots(4 * step, 4 * step + 4) for step in range(7)]
-    assert [batch.sample_ids.tolist() for batch in read_ahead(reader, ranges, depth)] == expected
-
-
-class Recording:
-    """Stands for a SplitReader and remembers what it was asked for."""
-
-    def __init__(self, reader: SplitReader, *, fail_at: int | None = None) -> None:
-        self._reader = reader
-        self._fail_at = fail_at
-        self.asked: list[int] = []
-
-    def read(self, slots: Any) -> MicroBatch:
-        self.asked.append(int(slots[0]))
-        if self._fail_at == len(self.asked):
-            raise DataError("shard x is damaged")
-        return self._reader.read(slots)
-
-
-def test_at_most_depth_batches_are_read_ahead(reader: SplitReader) -> None:
-    recording = Recording(reader)
-    ahead = read_ahead(recording, steps(), 2)
-    for consumed in range(1, 6):
-        next(ahead)
-        assert len(recording.asked) <= consumed + 2
-    ahead.close()
-
-
-def test_what_was_read_ahead_is_not_consumed(reader: SplitReader) -> None:
-    """A run that stops goes on at the slot after its last committed step, however deep it read ahead."""
-    ahead = read_ahead(reader, steps(), 8)
-    consumed = [next(ahead).sample_ids.tolist() for _ in range(5)]
-    ahead.close()
-    position = reader.position(5 * 4)
-    resumed = next(read_ahead(reader, steps(position.global_slot // 4), 8)).sample_ids.tolist()
-    assert [*consumed, resumed] == [
-        reader.read(slots(4 * step, 4 * step + 4)).sample_ids.tolist() for step in range(6)
-    ]
-
-
-def test_an_error_is_raised_where_its_batch_would_have_come(reader: SplitReader) -> None:
-    ahead = read_ahead(Recording(reader, fail_at=3), steps(), 5)
-    next(ahead)
-    next(ahead)
-    with pytest.raises(DataError, match="shard x is damaged"):
-        next(ahead)
-    assert _threads() == []
-
-
-def test_closing_ends_the_thread(reader: SplitReader) -> None:
-    ahead = read_ahead(reader, steps(), 3)
-    next(ahead)
-    assert _threads() != []
-    ahead.close()
-    assert _threads() == []
-    forgotten = read_ahead(reader, steps(), 3)
-    next(forgotten)
-    del forgotten
-    gc.collect()
-    assert _threads() == []
-
-
-def _threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
-
-
-def test_everything_but_loader_and_batch_comes_without_torch() -> None:
+def test_a_process_that_only_decodes_needs_no_torch() -> None:
     code = (
         "import sys\n"
-        "from torchrelay.data import build, dataset, publish, reading, source, verify, position\n"
+        "from torchrelay.data import build, dataset, loader, publish, reading, source, verify\n"
         "import torchrelay.cli.data\n"
         "assert 'torch' not in sys.modules, 'torch'\n"
     )

@@ -1,5 +1,6 @@
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +295,10 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ModelError) as caught:
         task_of(config=TINY_LLAMA)
     assert "torchrelay[hf]" in caught.value.hint
+
+
+def test_a_model_that_cannot_keep_documents_apart_is_refused_only_where_it_must() -> None:
+    config = {"model_type": "bloom", "vocab_size": 65, "hidden_size": 32, "n_layer": 1, "n_head": 4}
+    task_of(config=config).build(seed=1)
+    with pytest.raises(ModelError, match="BloomForCausalLM does not keep the documents of a row apart"):
+        task_of(replace(TOKENS, has_bounds=True), config=config).build(seed=1)

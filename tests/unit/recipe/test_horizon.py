@@ -1,6 +1,6 @@
 import pytest
 
-from torchrelay.recipe.horizon import Horizon, parse_horizon, parse_tokens
+from torchrelay.recipe.horizon import Horizon, parse_horizon, parse_range, parse_tokens
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,17 @@ def test_tokens_become_whole_steps_rounded_up() -> None:
     assert Horizon(1000, "tokens").steps(300) == 4
     assert Horizon(900, "tokens").steps(300) == 3
     assert Horizon(7, "steps").steps(300) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("12000..12800", (12000, 12800)), (" 1_000 .. 2_000", (1000, 2000)), ("0..1", (0, 1))],
+)
+def test_a_range_of_slots_has_a_start_and_a_stop(text: str, expected: tuple[int, int]) -> None:
+    assert parse_range(text) == expected
+
+
+@pytest.mark.parametrize("text", ["5", "5..5", "9..3", "-1..4", "1...2", "a..b", "0..99999999999999999"])
+def test_what_holds_no_slot_is_no_range(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a range of slots|holds no slot"):
+        parse_range(text)

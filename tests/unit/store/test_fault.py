@@ -11,7 +11,7 @@ def answered(status: int, code: str = "", extra: str = "") -> exceptions.Generic
     """An error as obstore words it for an answer of the service."""
     body = f"<Error><Code>{code}</Code><Message>so it is</Message>{extra}</Error>" if code else ""
     return exceptions.GenericError(
-        f"Generic S3 error: Error performing GET http://h/b/k?sig=secret in 1ms - "
+        f"Generic S3 error: Error performing GET http://host/b/k?sig=secret in 1ms - "
         f"Server returned non-2xx status code: {status} Words: {body}\n\nDebug source: …"
     )
 
@@ -59,7 +59,7 @@ def transport(kind: str, more: str = "") -> exceptions.GenericError:
         (exceptions.AlreadyExistsError("x"), Cause.EXISTS, "exists"),
         (FileNotFoundError("x"), Cause.ABSENT, "absent"),
         (exceptions.GenericError("Received redirect without LOCATION"), Cause.REGION, "redirected elsewhere"),
-        (exceptions.GenericError("first https://h/?token=x\nsecond"), Cause.OTHER, "first …"),
+        (exceptions.GenericError("first https://host/?token=x\nsecond"), Cause.OTHER, "first …"),
     ],
 )  # fmt: skip
 def test_every_failure_has_its_cause_and_few_words(error: Exception, cause: Cause, text: str) -> None:
@@ -79,8 +79,8 @@ def test_the_region_that_a_service_names_becomes_the_hint() -> None:
 def test_nothing_is_quoted_but_the_code_and_a_part_of_the_message(secret: str, status: int) -> None:
     for error in (
         answered(status, "Code", f"<Token-0>{secret}</Token-0>"),
-        transport("Decode", f"http://h/?sig={secret}"),
-        exceptions.GenericError(f"cannot sign https://h/?X-Amz-Signature={secret} so"),
+        transport("Decode", f"http://host/?sig={secret}"),
+        exceptions.GenericError(f"cannot sign https://host/?X-Amz-Signature={secret} so"),
     ):
         fault = read_fault(error)
         explained = explain(fault, "s3://b/k", reading=True, tried="")
@@ -99,7 +99,8 @@ def test_nothing_is_quoted_but_the_code_and_a_part_of_the_message(secret: str, s
             Fault(Cause.DENIED, "403 AccessDenied"),
             True,
             StoreError,
-            "s3://b/k: access denied (403 AccessDenied): the keys are good, and not allowed to do this; tried",
+            "s3://b/k: access denied (403 AccessDenied): the keys are good, and not allowed to do this"
+            "; tried",
         ),
         (Fault(Cause.UNREACHABLE, "x"), True, StoreError, "s3://b/k: cannot be reached: x; tried"),
     ],

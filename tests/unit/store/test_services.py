@@ -38,11 +38,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict[st
     [
         ({}, True, None),
         ({"AWS_S3_ADDRESSING_STYLE": "path"}, False, None),
-        ({"AWS_ENDPOINT_URL": "https://h:9"}, False, "https://h:9"),
+        ({"AWS_ENDPOINT_URL": "https://s3.example.com:9"}, False, "https://s3.example.com:9"),
         (
-            {"AWS_ENDPOINT_URL": "https://h:9/p", "AWS_S3_ADDRESSING_STYLE": "virtual"},
+            {"AWS_ENDPOINT_URL": "https://s3.example.com:9/p", "AWS_S3_ADDRESSING_STYLE": "virtual"},
             True,
-            "https://bucket.h:9/p",
+            "https://bucket.s3.example.com:9/p",
         ),
     ],
 )
@@ -120,7 +120,9 @@ def test_no_client_is_made_before_the_first_use_and_then_two(made: list[Any]) ->
     assert len(made) == 2
 
 
-@pytest.mark.parametrize(("endpoint", "plain"), [("http://127.0.0.1:1", True), ("https://h", False)])
+@pytest.mark.parametrize(
+    ("endpoint", "plain"), [("http://127.0.0.1:1", True), ("https://s3.example.com", False)]
+)
 def test_plain_http_is_spoken_only_where_the_endpoint_says_so(
     made: list[Any], endpoint: str, plain: bool
 ) -> None:

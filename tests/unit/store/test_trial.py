@@ -107,7 +107,7 @@ def test_slower_than_the_least_for_too_long_is_told_with_the_speed(time: Time) -
             wait(trial, time, 1)
             trial.came(1000)
     assert 60 < time.now_s <= 62
-    assert caught.value.message == "s3://b/k: too slow: 59.6 KiB came in 1 min 01 s, 1000 B/s"
+    assert caught.value.message == "s3://b/k: too slow; 59.6 KiB came in 1 min 01 s, 1000 B/s"
 
 
 def test_fast_enough_may_last_as_long_as_it_takes(time: Time) -> None:

@@ -17,6 +17,7 @@ votes = st.builds(
     stop=flags,
     save=flags,
     validate=flags,
+    fetch=st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)),
 )
 
 
@@ -29,14 +30,16 @@ class Together:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         for vote in self._others:
-            values += torch.tensor(astuple(vote), dtype=torch.float64)
+            values += torch.tensor([*astuple(vote)[:-1], *vote.fetch], dtype=torch.float64)
         return values
 
 
 @given(st.lists(votes, min_size=2, max_size=5))
 def test_all_votes_are_added_field_by_field(cast: list[Vote]) -> None:
     total = count_votes(Together(cast[1:]), cast[0])  # type: ignore[arg-type]  # size and sum are all it needs
-    for field in fields(Vote):
+    columns = zip(*(vote.fetch for vote in cast), strict=True)
+    assert total.fetch == tuple(sum(column, 0.0) for column in columns)
+    for field in fields(Vote)[:-1]:
         expected = 0.0
         for vote in cast:
             expected += getattr(vote, field.name)

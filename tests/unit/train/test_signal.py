@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from torchrelay.core.errors import RankLostError
-from torchrelay.train.signal import StopFlag, die_with
+from torchrelay.train.signal import StopFlag, die_with_launcher
 
 REQUESTS = (signal.SIGTERM, signal.SIGINT)
 
@@ -43,13 +43,13 @@ def test_a_request_that_came_before_the_rank_was_ready_is_not_lost() -> None:
 
 
 def test_a_rank_without_a_launcher_binds_itself_to_nobody() -> None:
-    die_with(None)
+    die_with_launcher(None)
 
 
 def test_a_rank_whose_launcher_is_gone_already_says_so() -> None:
     code = (
-        "from torchrelay.train.signal import die_with\n"
-        "try:\n    die_with(999999)\nexcept Exception as error:\n    print(type(error).__name__, error)"
+        "from torchrelay.train.signal import die_with_launcher\n"
+        "try:\n    die_with_launcher(999999)\nexcept Exception as error:\n    print(type(error).__name__, error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

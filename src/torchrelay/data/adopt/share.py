@@ -22,7 +22,7 @@ def set_aside(entries: Sequence[ShardEntry], share: float) -> dict[str, tuple[Sh
     lowest = min(map(_place, entries))
     empty = TRAIN if chosen else VALIDATION
     raise DataError(
-        f"{share:.3g} of {len(entries):,} shards for validation leaves {empty} empty; "
+        f"a share of {share:.3g} of the shards, of which there are {len(entries):,}, leaves {empty} empty; "
         "whole shards are set aside, by their hash",
         hint=f"use a share of at least {lowest * 100 + 0.1:.1f}%, or put validation into a folder of its own"
         if not chosen and len(entries) > 1

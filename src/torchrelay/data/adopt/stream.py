@@ -81,46 +81,53 @@ class PieceReader:
     """Takes a stream of pieces apart by counts of bytes."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self.position = 0
-        """Bytes taken or skipped."""
         self._pieces = iter(pieces)
-        self._piece = memoryview(b"")
+        self._piece = b""
+        self._at = 0
+        """Place in the piece."""
+        self._before = 0
+        """Bytes of the pieces before it."""
+
+    @property
+    def position(self) -> int:
+        """Bytes taken or skipped."""
+        return self._before + self._at
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes, fewer only at the end."""
+        at, stop = self._at, self._at + count
+        if stop <= len(self._piece):  # nearly always, and called for every header
+            self._at = stop
+            return self._piece[at:stop]
         parts = []
         while count > 0 and self._ready():
-            part = self._piece[:count]
-            self._advance(len(part))
+            part = self._piece[self._at : self._at + count]
+            self._at += len(part)
             count -= len(part)
             parts.append(part)
-        return parts[0].tobytes() if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def skip(self, count: int) -> int:
         """Leave `count` bytes out; how many there were."""
         left = count
         while left > 0 and self._ready():
-            step = min(left, len(self._piece))
-            self._advance(step)
+            step = min(left, len(self._piece) - self._at)
+            self._at += step
             left -= step
         return count - left
 
     def rest(self) -> Iterator[memoryview]:
         """What is left, in pieces."""
         while self._ready():
-            piece = self._piece
-            self._advance(len(piece))
-            yield piece
-
-    def _advance(self, count: int) -> None:
-        self._piece = self._piece[count:]
-        self.position += count
+            at, self._at = self._at, len(self._piece)
+            yield memoryview(self._piece)[at:]
 
     def _ready(self) -> bool:
         """Whether there is a byte left."""
-        while not self._piece:
+        while self._at == len(self._piece):
             piece = next(self._pieces, None)
             if piece is None:
                 return False
-            self._piece = memoryview(piece)
+            self._before += self._at
+            self._piece, self._at = piece, 0
         return True

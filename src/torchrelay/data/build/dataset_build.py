@@ -16,6 +16,8 @@ from torchrelay.data.build.journal import Journal, Progress
 from torchrelay.data.build.merge import Merge, NotWholeError, Status
 from torchrelay.data.build.pool import Inline, Pool, Setup, Workers
 from torchrelay.data.build.request import BuildRequest as BuildRequest
+from torchrelay.data.build.sample_job import SampleJob
+from torchrelay.data.build.sample_job import SampleRequest as SampleRequest
 from torchrelay.data.build.split_check import find_shared_id
 from torchrelay.data.build.token_job import TokenJob
 from torchrelay.data.build.version import describe_version, has_all, list_skipped, sweep_store, take_splits
@@ -50,17 +52,24 @@ class BuildResult(NamedTuple):
     """The first bad inputs that were left out (`--on-bad skip`); the manifest counts all of them."""
     skipped_list: Path | None = None
     """A file that names all of them, one JSON object a line."""
+    notes: tuple[str, ...] = ()
+    """What is stored otherwise than it came, in words."""
 
 
 def build_dataset(
-    store: Store, name: str, request: BuildRequest, *, clock: Clock = system_clock, progress: Report
+    store: Store,
+    name: str,
+    request: BuildRequest | SampleRequest,
+    *,
+    clock: Clock = system_clock,
+    progress: Report,
 ) -> BuildResult:
     """Build a version of dataset `name` and point a ref to it.
 
     After it was killed, the same call goes on where it was. DataError says what is wrong with the
     input, by file and line, row or byte; no ref is made then. One build of a request at a time.
     """
-    job: Job = TokenJob(request)
+    job: Job = TokenJob(request) if isinstance(request, BuildRequest) else SampleJob(request)
     check_name(name)
     job.check()
     identity = {**job.identity(), "store": store.url, "name": name, "code": __version__}
@@ -117,7 +126,14 @@ class _Build:
             sweep_store(self._store, manifest, published.number, self._started_s)
         skipped, listing = list_skipped(self._work) if progress.problems else ((), None)
         return BuildResult(
-            manifest, published.number, published.is_new, progress.empty, progress.truncated, skipped, listing
+            manifest,
+            published.number,
+            published.is_new,
+            empty_documents=progress.empty,
+            truncated=progress.truncated,
+            skipped=skipped,
+            skipped_list=listing,
+            notes=plan.notes,
         )
 
     def _make_shards(self, spec: Spec) -> tuple[Progress, bool]:

@@ -4,18 +4,17 @@ An input gives the same documents in the same order every time it is read, so a 
 twice. Every error names the file and the line, row or byte.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchrelay.core.errors import DataError
 from torchrelay.data.build.division import Division
-from torchrelay.data.build.document import Fields, parse_split
-from torchrelay.data.build.files import Stamp, find_files, hash_parts, stamp_file
+from torchrelay.data.build.document import Fields
+from torchrelay.data.build.files import Stamp, find_files, hash_parts
 from torchrelay.data.build.files import match_files as match_files
 from torchrelay.data.build.line_unit import cut_lines
+from torchrelay.data.build.saved_folder import saved_files
 from torchrelay.data.build.table_unit import cut_arrow, cut_parquet, load_arrow
 from torchrelay.data.build.text_unit import group_texts
 from torchrelay.data.build.unit import Input as Input
@@ -141,6 +140,20 @@ class _Tables:
         return {self.option: list(self.patterns), **self.fields.describe(), **_describe_more(self.more)}
 
 
+def json_lines(
+    patterns: Sequence[str], fields: Fields, more: Mapping[str, Sequence[str]] | None = None
+) -> Input:
+    """Every line of a file that a pattern matches is a document."""
+    return JsonLines(
+        patterns=patterns,
+        field=fields.text,
+        label_field=fields.label,
+        id_field=fields.id,
+        split_field=fields.split,
+        more=more,
+    )
+
+
 def parquet_files(
     patterns: Sequence[str], fields: Fields, more: Mapping[str, Sequence[str]] | None = None
 ) -> Input:
@@ -169,58 +182,28 @@ class HuggingFaceFolder:
 
     @property
     def given(self) -> bool:
-        """See `Input`."""
-        return self.fields.split is not None or set(self._folders()) not in ({None}, {TRAIN})
+        """See `Input`; a dict with no more than a train split gives none."""
+        found = {split for split, _ in saved_files(Path(self.folder))}
+        return self.fields.split is not None or found not in ({None}, {TRAIN})
 
     def fingerprint(self) -> str:
         """See `Input`."""
         load_arrow()
-        return hash_parts(self._files())
+        return hash_parts(saved_files(Path(self.folder)))
 
     def total_bytes(self) -> int:
         """See `Input`."""
-        return _sum_sizes(self._files())
+        return sum(file.size for _, file in saved_files(Path(self.folder)))
 
     def units(self, division: Division, unit_bytes: int) -> Iterator[Unit]:
         """See `Input`; in the order of the splits, then as stored."""
-        for split, files in self._files():
-            for file in files:
-                yield from cut_arrow(file, self.fields, split if self.given else None, unit_bytes)
+        given = self.given
+        for split, file in saved_files(Path(self.folder)):
+            yield from cut_arrow(file, self.fields, split if given else None, unit_bytes)
 
     def describe(self) -> dict[str, Any]:
         """See `Input`."""
         return {"hf": self.folder, **self.fields.describe()}
-
-    def _folders(self) -> dict[str | None, Path]:
-        root = Path(self.folder).expanduser()
-        if (root / "state.json").exists():
-            return {None: root}
-        listing = root / "dataset_dict.json"
-        if not listing.exists():
-            raise DataError(
-                f"{root} is not a folder that save_to_disk wrote: it has neither state.json nor "
-                "dataset_dict.json"
-            )
-        names = _read_json(listing, "splits")
-        return {parse_split(name, str(listing)): root / name for name in names}
-
-    def _files(self) -> list[tuple[str | None, list[Stamp]]]:
-        return [(split, _arrow_files(folder)) for split, folder in self._folders().items()]
-
-
-def _arrow_files(folder: Path) -> list[Stamp]:
-    listed = _read_json(folder / "state.json", "_data_files")
-    return [stamp_file(folder / str(entry["filename"])) for entry in listed]
-
-
-def _read_json(path: Path, name: str) -> list[Any]:
-    try:
-        found = json.loads(path.read_bytes())[name]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, list):
-        raise DataError(f"{path}: {name} is not a list")
-    return found
 
 
 def _find_all(

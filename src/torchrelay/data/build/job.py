@@ -21,6 +21,8 @@ class Plan(NamedTuple):
 
     spec: Spec
     tokenizer_file: bytes | None
+    notes: tuple[str, ...] = ()
+    """What is stored otherwise than it came, in words."""
 
 
 class Job(Protocol):

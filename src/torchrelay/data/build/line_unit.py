@@ -60,6 +60,7 @@ class LineRange:
                 offset = _skip_line(file, self.start)
                 yield from _number(file, offset, self.stop)
             return
+        open_file(self.file).close()  # unchanged since the build began
         try:
             with open_stream(self.file) as stream:
                 yield from _number(stream, 0, None)

@@ -154,12 +154,13 @@ class Merge:
             shutil.rmtree(folder, ignore_errors=True)
             return
         self._live[number] = _Live(folder.name, report.where, set(needed))
+        overhead = self._setup.spec.overhead
         for split in sorted(needed):
             self._waiting.setdefault(split, deque()).append(number)
             if not (folder / split).exists():
                 raise NotWholeError
             table = StagedSplit(folder / split).table
-            self._plan(self._planner(split).add(number, table.sizes, table.is_last))
+            self._plan(self._planner(split).add(number, table.sizes + overhead, table.is_last))
 
     def _close(self) -> None:
         self._closed = True

@@ -69,7 +69,7 @@ class BuildRequest:
         """The share of every split that must get something; none where the input gives the splits."""
         if self.documents.given:
             return {}
-        return {split: share for split, share in ((VALIDATION, self.validation), (TEST, self.test)) if share}
+        return name_shares(self.validation, self.test)
 
     def describe(self) -> dict[str, Any]:
         """The arguments for the build record, in the words of the command line."""
@@ -97,14 +97,15 @@ class BuildRequest:
         }
 
 
+def name_shares(validation: float, test: float) -> dict[str, float]:
+    """The shares that are not zero, by their split."""
+    return {split: share for split, share in ((VALIDATION, validation), (TEST, test)) if share}
+
+
 def check_request(request: BuildRequest) -> None:
     """DataError when the request cannot be carried out whatever the input is."""
     check_shares(request.validation, request.test)
-    if not _FEWEST_SHARD_BYTES <= request.shard_bytes <= _MOST_SHARD_BYTES:
-        raise DataError(
-            f"a shard of {request.shard_bytes:,} bytes is out of range",
-            hint="use 1KiB to 1GiB; 64MiB is usual",
-        )
+    check_sizes(request.shard_bytes, request.processes, request.unit_bytes)
     if request.split == "tail" and request.documents.labelled:
         raise DataError(
             "--split tail would put the same labelled document into both splits",
@@ -114,12 +115,20 @@ def check_request(request: BuildRequest) -> None:
         raise DataError("--split tail divides every document, but the input says where each belongs")
     if request.end_token is not None and request.tokenizer in BUILT_IN:
         raise DataError(f"--tokenizer {request.tokenizer} has an end mark of its own; leave --end-token out")
-    _check_sizes(request)
+    _check_pack(request)
 
 
-def _check_sizes(request: BuildRequest) -> None:
-    if request.processes < 1 or request.unit_bytes < 1:
-        raise DataError(f"{request.processes} processes and units of {request.unit_bytes} bytes do nothing")
+def check_sizes(shard_bytes: int, processes: int, unit_bytes: int) -> None:
+    """DataError when a size is out of range."""
+    if not _FEWEST_SHARD_BYTES <= shard_bytes <= _MOST_SHARD_BYTES:
+        raise DataError(
+            f"a shard of {shard_bytes:,} bytes is out of range", hint="use 1KiB to 1GiB; 64MiB is usual"
+        )
+    if processes < 1 or unit_bytes < 1:
+        raise DataError(f"{processes} processes and units of {unit_bytes} bytes do nothing")
+
+
+def _check_pack(request: BuildRequest) -> None:
     most = request.shard_bytes // 4
     if request.pack is not None and not 2 <= request.pack <= most:
         raise DataError(

@@ -131,7 +131,7 @@ class NpzUnit:
         lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if len(set(lengths.values())) != 1 or 0 in lengths.values():
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-            hint = "all arrays need as many rows; where each file is one sample, use --npz-samples"
+            hint = "all arrays need as many rows; where each file is one sample, use --whole"
             yield BadSample(where, f"its arrays have no rows in common: {shapes or 'none'}", hint)
             return
         yield from self._rows(arrays, next(iter(lengths.values())))
@@ -169,7 +169,7 @@ class NpzFiles:
 
     def describe(self) -> dict[str, Any]:
         """See `SampleInput.describe`."""
-        return {"npz": list(self.patterns), "rows": self.rows}
+        return {"npz": list(self.patterns), **({} if self.rows else {"whole": True})}
 
 
 def open_npy(file: Stamp) -> NDArray[Any]:

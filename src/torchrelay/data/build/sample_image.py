@@ -4,6 +4,7 @@ import io
 from typing import Any, NamedTuple
 
 from torchrelay.data.build.sample_input import import_package
+from torchrelay.data.image_decode import describe_failure
 
 SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
@@ -43,7 +44,7 @@ def check_image(data: bytes) -> StoredImage:
             image.load()
             return StoredImage(data, kind) if kind != OTHER else StoredImage(_to_png(image), "png")
     except (OSError, SyntaxError, ValueError, IndexError) as error:
-        raise ValueError(f"a broken image: {error}") from error
+        raise ValueError(f"a broken image: {describe_failure(error)}") from error
 
 
 def import_pillow(what: str) -> Any:

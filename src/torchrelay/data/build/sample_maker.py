@@ -11,7 +11,7 @@ from torchrelay.data.build.document import Intake, OnBad
 from torchrelay.data.build.sample_input import SampleUnit
 from torchrelay.data.build.sample_plan import SamplePlan, encode_unit, survey_unit
 from torchrelay.data.build.sample_survey import Survey
-from torchrelay.data.build.sample_writer import ShardContent, write_sample_shard
+from torchrelay.data.build.sample_writer import HEADER_BYTES, SAMPLE_BYTES, ShardContent, write_sample_shard
 from torchrelay.data.build.shard_plan import ShardPlan
 from torchrelay.data.build.staging import Row, StagedSplit, StageWriter
 from torchrelay.data.build.token_shard import Assembled
@@ -51,12 +51,17 @@ class SampleSpec:
 
     plan: SamplePlan
     shard_bytes: int
-    """Most bytes of samples in one shard."""
+    """Most bytes of a shard of several samples."""
 
     @property
     def capacity(self) -> int:
         """See `workbench.Spec`."""
-        return self.shard_bytes
+        return max(1, self.shard_bytes - len(SampleEncoder(self.plan.columns).header) - HEADER_BYTES)
+
+    @property
+    def overhead(self) -> int:
+        """See `workbench.Spec`."""
+        return SAMPLE_BYTES
 
     @property
     def cuts(self) -> bool:
@@ -84,9 +89,10 @@ class SampleMaker:
         """See `workbench.Maker`."""
         pieces, sizes, ids = [], [], []
         for span, staged in zip(plan.spans, parts, strict=True):
-            ends = np.cumsum(staged.table.sizes)
-            first, stop = np.searchsorted(ends, (span.start, span.stop), "right")
-            pieces.append(staged.payload(span.start, span.stop))
+            taken = np.cumsum(staged.table.sizes + SAMPLE_BYTES)
+            first, stop = np.searchsorted(taken, (span.start, span.stop), "right")
+            ends = np.concatenate(([0], np.cumsum(staged.table.sizes)))
+            pieces.append(staged.payload(int(ends[first]), int(ends[stop])))
             sizes += staged.table.sizes[first:stop].tolist()
             ids.append(staged.table.ids[first:stop])
         content = ShardContent(pieces, sizes, np.concatenate(ids))

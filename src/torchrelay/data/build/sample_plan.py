@@ -4,7 +4,8 @@ Surveying and encoding a unit depend on nothing but their arguments, so any proc
 any order; results are put together in the order of the units.
 """
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from torchrelay.data.build.sample_input import (
 )
 from torchrelay.data.build.sample_survey import Survey, class_of
 from torchrelay.data.formats.mds import SampleEncoder
+from torchrelay.data.formats.mds_encoding import NUMBER_TYPES
 from torchrelay.data.manifest import Column
 from torchrelay.store.base import Buffer
 
@@ -147,7 +149,9 @@ class UnitEncoder:
         self._class_numbers = {label: number for number, label in enumerate(plan.classes or ())}
         self._names_given = plan.classes is not None and all(isinstance(c, str) for c in plan.classes)
         self._sources = [(column, self._source(column)) for column in plan.columns]
+        self._cells = {source: _cell_reader(column.dtype) for column, source in self._sources}
         self._id_places = [k for k, column in enumerate(plan.columns) if self._is_id(column)]
+        self._id_sizes = struct.Struct(f"<{len(self._id_places)}Q")
 
     def encode(self, sample: RawSample, split: str | None) -> Encoded:
         """One sample; `split` as the unit tells. DataError that names where it is when it does not fit."""
@@ -185,7 +189,7 @@ class UnitEncoder:
             return self._class_number(value, sample.where)
         try:
             if isinstance(value, Cell):
-                return _read_cell(value, column)
+                return self._cells[name](value)
             if isinstance(value, ImageBytes):
                 return check_image(value).data
         except ValueError as error:
@@ -211,16 +215,12 @@ class UnitEncoder:
             own = sample.key if self._plan.id_column == KEY else sample.values[self._plan.id_column]
             data = own if isinstance(own, bytes) else str(own).encode()
             return xxhash.xxh3_64_intdigest(data)
-        digest = xxhash.xxh3_64()
-        for place in self._id_places:
-            digest.update(len(values[place]).to_bytes(8, "little"))
-            digest.update(values[place])
-        return digest.intdigest()
+        parts = [values[place] for place in self._id_places]
+        return xxhash.xxh3_64_intdigest(b"".join((self._id_sizes.pack(*map(len, parts)), *parts)))
 
 
-def _read_cell(text: str, column: Column) -> Any:
-    if column.dtype == "str":
-        return str(text)
-    if column.dtype == "bytes":
-        return text.encode()
-    return int(text) if column.dtype.startswith(("int", "uint")) else float(text)
+def _cell_reader(dtype: str) -> Callable[[str], Any]:
+    """What makes a value of a column of a field of a text table; ValueError when it cannot."""
+    if dtype in NUMBER_TYPES:
+        return float if dtype.startswith("float") else int
+    return str.encode if dtype == "bytes" else str

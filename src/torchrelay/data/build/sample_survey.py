@@ -21,6 +21,9 @@ NUMBER = "number"
 MOST_CLASSES = 1_000_000
 _MOST_LAYOUTS = 64
 
+_NATIVE = {np.dtype(np.bool_): "uint8"} | {np.dtype(name): name for name in sorted(NUMBER_TYPES)}
+_NAMES = _NATIVE | {kind.newbyteorder(): name for kind, name in _NATIVE.items()}
+"""What a type of numpy is stored as."""
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _DIGITS = r"(0|[1-9][0-9]*)"
 _FLOAT = re.compile(
@@ -40,6 +43,10 @@ class Described(NamedTuple):
     """Of a number or array."""
     is_list: bool = False
     """Whether it is a Python list that could be an array."""
+
+
+_TEXT = Described("str")
+_CELLS = {kind: Described(f"cell:{kind}") for kind in ("int64", "float64", "str", "empty")}
 
 
 @dataclass(slots=True)
@@ -83,10 +90,13 @@ class Survey:
         for name, value in sample.values.items():
             if name == self.label:
                 self._add_class(value, sample.where)
-            described = describe_value(value, name, sample.where)
-            seen = self.columns.setdefault(name, {})
-            found = Seen(1, sample.where, described.dtype, described.shape, None, described.is_list)
-            _join(seen, described.kind, found)
+            kind, dtype, shape, is_list = describe_value(value, name, sample.where)
+            kinds = self.columns.setdefault(name, {})
+            seen = kinds.get(kind)
+            if seen is not None and (seen.dtype, seen.shape, seen.is_list) == (dtype, shape, is_list):
+                seen.count += 1
+            else:
+                _join(kinds, kind, Seen(1, sample.where, dtype, shape, None, is_list))
 
     def merge(self, later: "Survey") -> None:
         """Take in what was seen of samples that come after these."""
@@ -126,7 +136,7 @@ def class_of(value: Any, column: str, where: str) -> int | str:
 def describe_value(value: Any, column: str, where: str) -> Described:
     """What a value is; DataError when no dataset holds such values."""
     if isinstance(value, str):
-        return Described(f"cell:{_cell_type(value)}" if isinstance(value, Cell) else "str")
+        return _CELLS[_cell_type(value)] if isinstance(value, Cell) else _TEXT
     if isinstance(value, bytes | bytearray | memoryview):
         return Described(f"image:{image_kind(value)}" if isinstance(value, ImageBytes) else "bytes")
     if value is None:
@@ -143,6 +153,9 @@ def describe_value(value: Any, column: str, where: str) -> Described:
 
 
 def _describe_number(value: Any) -> Described | None:
+    if isinstance(value, np.ndarray | np.generic):
+        name = _NAMES.get(value.dtype)
+        return None if name is None else Described(NUMBER, name, value.shape)
     is_list = isinstance(value, list | tuple)
     if is_list and len(value) == 0:
         return Described(NUMBER, "", (0,), is_list)
@@ -150,8 +163,8 @@ def _describe_number(value: Any) -> Described | None:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError):  # lists of different lengths
         return Described("json") if is_list else None
-    dtype = "uint8" if array.dtype == np.bool_ else array.dtype.name
-    if dtype in NUMBER_TYPES:
+    dtype = _NAMES.get(array.dtype)
+    if dtype is not None:
         return Described(NUMBER, dtype, array.shape, is_list)
     return Described("json") if is_list else None
 

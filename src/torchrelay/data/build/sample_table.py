@@ -1,14 +1,12 @@
 """Tables in files: Parquet, and folders that Hugging Face `datasets` wrote with `save_to_disk`."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.document import parse_split
-from torchrelay.data.build.files import Stamp, find_files, hash_parts, open_file, stamp_file
+from torchrelay.data.build.files import Stamp, find_files, hash_parts, open_file
 from torchrelay.data.build.sample_arrow import (
     Features,
     class_names,
@@ -19,6 +17,7 @@ from torchrelay.data.build.sample_arrow import (
     schema_difference,
 )
 from torchrelay.data.build.sample_input import UNIT_BYTES, BadSample, RawSample, import_package
+from torchrelay.data.build.saved_folder import saved_files
 
 _BATCH_ROWS = 256
 
@@ -110,7 +109,7 @@ class ParquetFiles:
 
     def describe(self) -> dict[str, Any]:
         """See `SampleInput.describe`."""
-        return {"parquet": list(self.patterns)}
+        return {"table": list(self.patterns)}
 
     def _classes(self) -> dict[str, tuple[str, ...]]:
         with _open_table(find_files(self.patterns)[0], is_parquet=True) as table:
@@ -130,7 +129,7 @@ class SavedDataset:
 
     def units(self) -> Sequence[TableUnit]:
         """See `SampleInput.units`; splits, then files in their order."""
-        return _divide(self._files(), is_parquet=False)
+        return _divide(saved_files(self.folder), is_parquet=False)
 
     def label_names(self) -> tuple[str, ...] | None:
         """See `SampleInput.label_names`; of the first column with classes."""
@@ -141,40 +140,8 @@ class SavedDataset:
         return {"hf": str(self.folder)}
 
     def _classes(self) -> dict[str, tuple[str, ...]]:
-        with _open_table(self._files()[0][1], is_parquet=False) as table:
+        with _open_table(saved_files(self.folder)[0][1], is_parquet=False) as table:
             return class_names(read_features(_schema(table)))
-
-    def _files(self) -> list[tuple[str | None, Stamp]]:
-        root = self.folder.expanduser()
-        listing = root / "dataset_dict.json"
-        if not listing.is_file():
-            return [(None, file) for file in _data_files(root)]
-        return [
-            (parse_split(name, str(listing)), file)
-            for name in _read_json(listing, "splits")
-            for file in _data_files(root / str(name))
-        ]
-
-
-def _data_files(folder: Path) -> list[Stamp]:
-    files = _read_json(folder / "state.json", "_data_files")
-    return [stamp_file(folder / str(file["filename"])) for file in files]
-
-
-def _read_json(path: Path, name: str) -> list[Any]:
-    try:
-        tree = json.loads(path.read_bytes())
-        found, chosen = tree[name], tree.get("_indices_data_files")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"cannot read {path}: {error}", hint="give a folder that save_to_disk of datasets wrote"
-        ) from error
-    if chosen:
-        raise DataError(
-            f"{path.parent} is a selection of the rows in its files",
-            hint="call flatten_indices() before save_to_disk()",
-        )
-    return list(found)
 
 
 def _divide(files: Sequence[tuple[str | None, Stamp]], *, is_parquet: bool) -> list[TableUnit]:

@@ -19,9 +19,9 @@ from torchrelay.data.layout import shard_key
 from torchrelay.data.manifest import Column, ShardEntry
 from torchrelay.store.base import Buffer, Store
 
-_HEADER_BYTES = 20
+HEADER_BYTES = 20
 """Number of samples, end of the samples, and the tail."""
-_SAMPLE_BYTES = 12
+SAMPLE_BYTES = 12
 """Offset and id."""
 
 
@@ -68,7 +68,7 @@ class SampleWriter:
         self._store = store
         self._folder = folder
         self._header = SampleEncoder(columns).header
-        self._room = shard_bytes - len(self._header) - _HEADER_BYTES
+        self._room = shard_bytes - len(self._header) - HEADER_BYTES
         self._samples = bytearray()
         self._sizes = array("Q")
         self._ids = array("Q")
@@ -81,7 +81,7 @@ class SampleWriter:
 
     def append(self, encoded: bytes, sample_id: int) -> None:
         """One more sample; `sample_id` is below 2**64. DataError when it is too large for any shard."""
-        needed = len(self._samples) + len(encoded) + _SAMPLE_BYTES * (len(self._sizes) + 1)
+        needed = len(self._samples) + len(encoded) + SAMPLE_BYTES * (len(self._sizes) + 1)
         if self._sizes and needed > self._room:
             self._write()
         self._samples += encoded

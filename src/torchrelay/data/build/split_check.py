@@ -1,6 +1,6 @@
 """Splits that are given may not share a document: its id would be trained on and measured."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -8,9 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.division import Division
-from torchrelay.data.build.document import Intake
-from torchrelay.data.build.unit import Unit
 from torchrelay.data.build.workbench import ids_path
 from torchrelay.data.manifest import SPLITS
 
@@ -36,23 +33,19 @@ def find_shared_id(work: Path, shards: Mapping[str, int]) -> tuple[int, str, str
     return None
 
 
-def explain_shared(
-    shared: tuple[int, str, str], units: Iterator[Unit], division: Division, work: Path
-) -> DataError:
-    """Reads the input again to name both places."""
-    document_id, *splits = shared
+def name_places(shared: tuple[int, str, str], found: Iterable[tuple[str, int, str]]) -> DataError:
+    """The error for a shared id; `found` gives split, id and place of everything in the input."""
+    shared_id, *splits = shared
     places: dict[str, str] = {}
-    intake = Intake(on_bad="skip", scratch=work)
-    for unit in units:
-        for piece in unit.prepared().pieces(division, intake):
-            if piece.document_id == document_id and piece.split in splits:
-                places.setdefault(piece.split, piece.document.where)
+    for split, document_id, where in found:
+        if document_id == shared_id and split in splits:
+            places.setdefault(split, where)
         if len(places) == len(splits):
             break
     named = " and ".join(f"{places.get(split, '?')} ({split})" for split in splits)
     return DataError(
         f"the same document is in two splits: {named}",
-        hint="leave one of them out; documents are told apart by their text, or by --id-field",
+        hint="leave one of them out; documents are told apart by what they hold, or by --id-field",
     )
 
 

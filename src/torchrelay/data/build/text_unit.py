@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from torchrelay.core.errors import DataError
 from torchrelay.data.build.division import (
     PART_BYTES,
     Division,
@@ -55,7 +56,13 @@ class TextGroup:
     def pieces(self, division: Division, intake: Intake) -> Iterator[Piece]:
         """See `Unit`."""
         for file in self.files:
-            text = unpack_file(file, intake.scratch) if file.compressed else map_file(file)
+            text = map_file(file)
+            if file.compressed:
+                try:
+                    text = unpack_file(file, intake.scratch)
+                except DataError as error:
+                    intake.refuse(error)
+                    continue
             yield from cut_document(Document(text, file.path, split=self.given), division, intake)
 
 

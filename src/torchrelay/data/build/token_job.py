@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.document import OnBad
+from torchrelay.data.build.document import Intake, OnBad
 from torchrelay.data.build.job import MakePool, Plan, ReportRead
 from torchrelay.data.build.journal import Progress
 from torchrelay.data.build.request import BuildRequest, check_request
-from torchrelay.data.build.split_check import explain_shared
+from torchrelay.data.build.split_check import name_places
 from torchrelay.data.build.survey import survey_documents
 from torchrelay.data.build.token_maker import TokenSpec
 from torchrelay.data.build.unit import Unit
@@ -109,7 +109,13 @@ class TokenJob:
 
     def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:
         """See `Job`."""
-        return explain_shared(shared, self.units(), self._request.division, work)
+        division, intake = self._request.division, Intake(on_bad="skip", scratch=work)
+        found = (
+            (piece.split, piece.document_id, piece.document.where)
+            for unit in self.units()
+            for piece in unit.prepared().pieces(division, intake)
+        )
+        return name_places(shared, found)
 
     def _other_split(self) -> str:
         if self.given:

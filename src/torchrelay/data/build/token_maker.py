@@ -40,13 +40,18 @@ class TokenSpec:
 
     @property
     def capacity(self) -> int:
-        """Most items of a shard."""
+        """See `workbench.Spec`."""
         return self.shard_bytes // TOKEN_BYTES[self.token_dtype]
 
     @property
     def cuts(self) -> bool:
-        """Whether a document larger than a shard is cut."""
+        """See `workbench.Spec`."""
         return True
+
+    @property
+    def overhead(self) -> int:
+        """See `workbench.Spec`."""
+        return 0
 
     def open(self) -> "TokenMaker":
         """Load the tokenizer; in the process that uses it."""

@@ -38,6 +38,10 @@ class Spec(Protocol):
     def cuts(self) -> bool:
         """Whether a document larger than a shard is cut; else it gets a shard of its own."""
 
+    @property
+    def overhead(self) -> int:
+        """Items that every row takes in a shard besides its payload."""
+
     def open(self) -> Maker:
         """The maker; in the process that uses it."""
 

@@ -3,27 +3,20 @@
 It ignores requests to stop, which are for the process that started it, and dies with that one.
 """
 
-import ctypes
-import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from torchrelay.core.errors import RelayError
-
-_PR_SET_PDEATHSIG = 1
+from torchrelay.core.process import die_with, leave_stopping_to_parent
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the tasks that come until the other side is gone."""
     descriptor, parent = map(int, arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == parent:  # else it died before we asked
+    leave_stopping_to_parent()
+    if die_with(parent):
         serve(Connection(descriptor))
 
 

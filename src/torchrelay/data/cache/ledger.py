@@ -7,6 +7,7 @@ that adds or removes a file happens under one lock, so no two processes count th
 import errno
 import math
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,6 +66,8 @@ class Ledger:
         self._meter = meter
         self._inventory = Inventory(folder)
         self._plans = PlanShelf()
+        self._mutex = threading.Lock()
+        """Threads of this process queue up here instead of asking the kernel again and again."""
 
     def reserve(
         self, name: str, size: int, due: Due = now_due, *, shortage: int = 0
@@ -142,9 +145,14 @@ class Ledger:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        self._folder.make()
-        with hold(self._folder.ledger, LEDGER_PATIENCE_S):
-            yield
+        if not self._mutex.acquire(timeout=LEDGER_PATIENCE_S):
+            raise TimeoutError(f"another thread has held {self._folder.ledger} too long")
+        try:
+            self._folder.make()
+            with hold(self._folder.ledger, LEDGER_PATIENCE_S):
+                yield
+        finally:
+            self._mutex.release()
 
     def _make_room(self, size: int, arriving: list[Arriving], due: Due, shortage: int) -> None:
         shelf = self._inventory.look()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-POLL_S = 0.005
+_FIRST_POLL_S, _LAST_POLL_S = 0.0002, 0.01
 
 
 def try_lock(descriptor: int, *, exclusive: bool) -> bool:
@@ -52,7 +52,7 @@ def hold(path: Path, patience_s: float) -> Iterator[None]:
 
 
 def _lock_within(path: Path, patience_s: float) -> int:
-    deadline = time.monotonic() + patience_s
+    deadline, pause_s = time.monotonic() + patience_s, _FIRST_POLL_S
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -64,7 +64,8 @@ def _lock_within(path: Path, patience_s: float) -> int:
         os.close(descriptor)  # held by another, or the file was deleted in between
         if time.monotonic() > deadline:
             raise TimeoutError(f"another process has held {path} for {patience_s:.0f} s")
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LAST_POLL_S)
 
 
 def is_same(path: Path, descriptor: int) -> bool:

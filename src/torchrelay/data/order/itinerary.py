@@ -40,6 +40,8 @@ class Itinerary:
         self._bases = course.bases()
         is_plain = len(orders) == 1 and course.shift == 0 and self._bases == [0]
         self._only = orders[0] if is_plain else None
+        # Not many epochs at once, where they are short: each needs a layout of its own.
+        self._ahead = min(BLOCK_SLOTS, max(64, sum(order.num_samples for order in orders)))
         self._block = _Block(0, 0, np.empty((4, 0), np.int64))
 
     def locate(self, turns: Ints) -> Stops:
@@ -51,7 +53,7 @@ class Itinerary:
         if low < block.start or high >= block.stop:
             if high - low >= BLOCK_SLOTS // 4:  # far apart: a block would be mostly waste
                 return _split(self._compute(turns))
-            stop = max(high + 1, low + BLOCK_SLOTS)
+            stop = max(high + 1, low + self._ahead)
             block = self._block = _Block(low, stop, self._compute(np.arange(low, stop, dtype=np.int64)))
         return _split(block.values[:, turns - block.start])
 

@@ -10,7 +10,9 @@ from tests.unit.data.adopt.conftest import Place
 from torchrelay.core.errors import DataError
 from torchrelay.data.adopt import megatron
 from torchrelay.data.dataset import open_dataset
+from torchrelay.data.loader import open_split
 from torchrelay.data.manifest import Column
+from torchrelay.recipe.data_schema import DataSection
 
 MDS = ("data", "extra", "image", "label", "loose", "matrix", "steps", "text", "weight")
 
@@ -155,6 +157,21 @@ def check_tokens(place: Place) -> None:
         assert (entry.samples, entry.tokens) == (len(shard.ends), shard.tokens.size)
         assert entry.continues == shard.continues == (int(start) not in borders)
     assert max(entry.longest for entry in entries) == max(map(len, DOCUMENTS))
+
+
+def test_a_run_reads_adopted_tokens_like_any_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(megatron, "SPAN_BYTES", 600)
+    entries = place.put("megatron").adopt(end_token=511).manifest.splits["train"]
+    section = DataSection(dataset="d", sequence_length=10, lanes=2, window_shards=1, shuffle=False)
+    reader = open_split(section, place.store, "train", seed=1)
+    count = sum((entry.tokens - 1) // 10 for entry in entries)
+    tensors = reader.read(np.arange(count)).tensors
+    rows = {tuple(row) for row in np.hstack([tensors["tokens"], tensors["labels"][:, -1:]]).tolist()}
+    expected = set()
+    for shard in place.tokens():
+        for start in range(0, shard.tokens.size - 10, 10):
+            expected.add(tuple(shard.tokens[start : start + 11].tolist()))
+    assert rows == expected and len(entries) > 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.data.adopt.conftest import Place
@@ -11,6 +11,7 @@ from torchrelay.core.errors import DataError
 from torchrelay.data.adopt.megatron import cut_spans
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40), most=st.integers(1, 50))
 def test_spans_cover_all_tokens_and_cut_only_documents_that_are_longer(lengths: list[int], most: int) -> None:
     ends = np.cumsum(lengths)

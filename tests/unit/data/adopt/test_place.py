@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
@@ -49,6 +49,7 @@ def test_braces_that_stand_for_no_or_too_many_names_are_refused(pattern: str) ->
         expand_braces(pattern)
 
 
+@settings(deadline=None)
 @given(first=st.integers(0, 50), count=st.integers(1, 50), width=st.integers(1, 6))
 def test_a_range_counts_without_a_gap(first: int, count: int, width: int) -> None:
     last = first + count - 1

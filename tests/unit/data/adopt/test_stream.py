@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.data.adopt import stream as stream_module
@@ -51,6 +51,7 @@ def test_a_file_is_given_in_place_and_an_object_as_a_copy(store: Store) -> None:
     assert path.exists() == (store.local_path("x") is not None)
 
 
+@settings(deadline=None)
 @given(
     data=st.binary(max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=8),

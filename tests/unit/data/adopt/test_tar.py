@@ -3,7 +3,7 @@ import tarfile
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.data.adopt.stream import PieceReader
@@ -46,6 +46,7 @@ def test_long_and_foreign_names_are_whole(style: int) -> None:
     assert walk(make_tar(files, style=style)) == files
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text("ab./é", min_size=1, max_size=150), st.binary(max_size=1200)), max_size=5))
 def test_what_tarfile_writes_is_read_back(files: list[tuple[str, bytes]]) -> None:
     names = [(f"x{name}", content) for name, content in files]

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.data.adopt.plan import TokenFacts
@@ -16,6 +16,7 @@ def feed(tokens: list[int], cuts: list[int], ends: list[int], facts: TokenFacts)
     return scan
 
 
+@settings(deadline=None)
 @given(
     documents=st.lists(st.lists(st.integers(0, 99), max_size=8), min_size=1, max_size=8),
     cuts=st.lists(st.integers(0, 150), max_size=6),
@@ -34,6 +35,7 @@ def test_ends_are_checked_wherever_the_pieces_are_cut(
             feed(tokens, cuts, ends, facts)
 
 
+@settings(deadline=None)
 @given(
     tokens=st.lists(st.integers(0, 9), max_size=30),
     place=st.integers(0, 30),

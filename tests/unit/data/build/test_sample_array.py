@@ -74,7 +74,7 @@ def test_an_npz_file_can_be_one_sample(tmp_path: Path) -> None:
 def test_arrays_of_different_length_are_refused_with_a_way_out(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.zeros(2))
     (found,) = bad(NpzFiles(patterns=[str(tmp_path / "a.npz")]))
-    assert "x (3, 2), y (2,)" in found.why and "--npz-samples" in found.hint
+    assert "x (3, 2), y (2,)" in found.why and "--whole" in found.hint
 
 
 def test_a_damaged_npz_is_bad_and_the_others_are_read(tmp_path: Path) -> None:

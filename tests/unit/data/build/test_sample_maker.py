@@ -29,7 +29,7 @@ def test_staged_samples_make_the_same_shards_whatever_the_units(tmp_path: Path, 
             maker.stage(unit, make_intake(), writer)
             writer.close(make_intake())
             table = StagedSplit(staged_folder(work, number, unit.id) / "train").table
-            plans += planner.add(number, table.sizes, table.is_last)
+            plans += planner.add(number, table.sizes + spec.overhead, table.is_last)
         plans += planner.close()
         found, ids = [], []
         for shard in plans:

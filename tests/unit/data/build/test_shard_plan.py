@@ -55,13 +55,13 @@ def sizes_of(plans: Sequence[ShardPlan]) -> list[int]:
 
 
 @given(pieces=units, capacity=st.integers(1, 40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_shards_are_what_filling_them_one_by_one_gives(pieces: list[Rows], capacity: int) -> None:
     assert sizes_of(plan(pieces, capacity)) == expected(pieces, capacity, cuts=True)
 
 
 @given(pieces=units, capacity=st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_every_item_is_in_one_shard_in_order(pieces: list[Rows], capacity: int) -> None:
     for cuts in (True, False):
         items = [(s.unit, k) for made in plan(pieces, capacity, cuts=cuts) for s in made.spans for k in range(s.start, s.stop)]
@@ -69,7 +69,7 @@ def test_every_item_is_in_one_shard_in_order(pieces: list[Rows], capacity: int) 
 
 
 @given(pieces=units, capacity=st.integers(1, 40), cuts=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_going_on_from_any_position_gives_the_same_plans(
     pieces: list[Rows], capacity: int, cuts: bool
 ) -> None:
@@ -81,7 +81,7 @@ def test_going_on_from_any_position_gives_the_same_plans(
 
 
 @given(pieces=units, capacity=st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_where_shards_are_cut_does_not_depend_on_the_units(pieces: list[Rows], capacity: int) -> None:
     together = [[row for rows in pieces for row in rows]]
     one_by_one = [[row] for row in together[0]]

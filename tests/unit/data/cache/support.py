@@ -4,6 +4,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import xxhash
@@ -87,9 +88,13 @@ def shard_files(root: Path) -> list[Path]:
 
 
 def held_bytes(root: Path) -> int:
-    """All that the folder holds on disk, but for plans and locks."""
-    found = [*root.glob("??/*"), *root.glob("incoming/*"), *root.glob("quarantine/*")]
-    return sum(path.stat().st_size for path in found)
+    """All that the folder holds on disk at this moment, but for plans and locks."""
+    sizes = {}
+    for path in [*root.glob("incoming/*"), *root.glob("??/*"), *root.glob("quarantine/*")]:
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            sizes[status.st_ino] = status.st_size
+    return sum(sizes.values())
 
 
 def leftovers(root: Path) -> list[str]:

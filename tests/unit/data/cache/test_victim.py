@@ -47,7 +47,7 @@ def next_use(key: int, coming: list[Uses]) -> float:
 
 
 @given(files=folders(), coming=st.lists(plans(), max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_next_use_is_the_nearest_of_all_plans(files: Shelved, coming: list[Uses]) -> None:
     expected = [next_use(key, coming) for key in files.keys.tolist()]
     assert seconds_to_next_use(files.keys, coming).tolist() == expected
@@ -59,7 +59,7 @@ def test_the_next_use_is_the_nearest_of_all_plans(files: Shelved, coming: list[U
     needed=st.integers(0, 400),
     due_s=st.sampled_from([-math.inf, 0.0, 1.0, 7.5, 30.0]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_needed_last_goes_and_it_suffices(
     files: Shelved, coming: list[Uses], needed: int, due_s: float
 ) -> None:

@@ -20,7 +20,7 @@ def encode(batches: list[Any]) -> memoryview:
     return memoryview(out.getvalue())
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.integers(-5, 5), st.text(max_size=5), st.lists(st.integers(0, 9), max_size=4))

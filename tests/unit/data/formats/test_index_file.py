@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.data.formats.index_file import parse_index, write_index
 
 
+@settings(deadline=None)
 @given(
     header=st.dictionaries(st.text(max_size=5), st.integers() | st.text(), max_size=4),
     numbers=st.lists(st.integers(0, 2**64 - 1), max_size=9),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchrelay.core.errors import DataError
@@ -24,6 +24,7 @@ def test_a_file_is_unpacked(tmp_path: Path, kind: str) -> None:
     assert (tmp_path / "b").read_bytes() == DATA
 
 
+@settings(deadline=None)
 @given(
     parts=st.lists(st.binary(max_size=300), min_size=1, max_size=4),
     kind=st.sampled_from(["gzip", "zstd"]),

@@ -1,0 +1,88 @@
+"""How far a build is: a bar on a terminal, a plain line now and then elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from torchrelay.core.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from torchrelay.data.build.merge import Status
+
+QUIET_S = 10.0
+"""Least time between two plain lines; a build that is done before prints none."""
+
+
+@contextmanager
+def build_progress(unit: str) -> "Iterator[Callable[[Status], None]]":
+    """Shows what it is called with, on stderr; `unit` is what the items of the build are."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield PlainLines(unit, time.monotonic, lambda line: typer.echo(line, err=True)).show
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[details]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", details="")
+        details = Details(unit, time.monotonic)
+        yield lambda status: progress.update(
+            task,
+            description=status.phase,
+            completed=status.done,
+            total=status.total,
+            details=details.tell(status),
+        )
+
+
+class Details:
+    """Documents, items a second and shards, in words."""
+
+    def __init__(self, unit: str, clock: Callable[[], float]) -> None:
+        self._unit = unit
+        self._clock = clock
+        self._first: tuple[float, int] | None = None
+        """When the first items were told, and how many: a build that goes on did not make them now."""
+
+    def tell(self, status: "Status") -> str:
+        """What stands beside the bar; empty while nothing is made yet."""
+        if not status.documents:
+            return ""
+        now = self._clock()
+        if self._first is None:
+            self._first = (now, status.items)
+        begun, before = self._first
+        speed = (status.items - before) / (now - begun) if now > begun else 0.0
+        rate = format_bytes(speed) if self._unit == "bytes" else f"{format_count(speed)} {self._unit}"
+        return f"{format_count(status.documents)} documents, {rate}/s, {status.shards:,} shards"
+
+
+class PlainLines:
+    """A line at most every QUIET_S seconds."""
+
+    def __init__(self, unit: str, clock: Callable[[], float], write: Callable[[str], None]) -> None:
+        self._details = Details(unit, clock)
+        self._clock = clock
+        self._write = write
+        self._begun = self._last = clock()
+
+    def show(self, status: "Status") -> None:
+        """Write a line, if the last one is long enough ago."""
+        details = self._details.tell(status)
+        now = self._clock()
+        if now - self._last < QUIET_S:
+            return
+        self._last = now
+        of = "" if status.total is None else f" of {format_bytes(status.total)}"
+        after = format_seconds(now - self._begun)
+        parts = [f"{status.phase} {format_bytes(status.done)}{of} after {after}", details]
+        self._write(", ".join(part for part in parts if part))
