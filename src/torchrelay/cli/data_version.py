@@ -75,7 +75,7 @@ def copy(
         "version": f"{source.manifest.short_version} ({known})",
         "where": f"{target.url}/datasets/{called}",
         "copied": format_bytes(copied.copied_bytes),
-        "there before": format_bytes(copied.present_bytes),
+        "was there": format_bytes(copied.present_bytes),
     }
     print_lines(make_console(), facts)
 
