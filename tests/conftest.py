@@ -15,6 +15,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[_name]
+# Where there is no key at all, a client would ask the machine's metadata service for one.
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+os.environ["AWS_METADATA_ENDPOINT"] = "http://127.0.0.1:1"
+os.environ["GOOGLE_BEARER_TOKEN"] = "of-nobody"
 os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.environ["AWS_CONFIG_FILE"] = os.devnull
 
 REPOSITORY = Path(__file__).parents[1]

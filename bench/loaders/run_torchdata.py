@@ -18,11 +18,11 @@ import workload
 def convert(job: meter.Job) -> None:
     place = Path(job.place)
     place.mkdir(parents=True, exist_ok=True)
-    make = {
-        "tok": lambda number: workload.row(number).tobytes(),
-        "img": workload.image,
-        "small": lambda number: number.to_bytes(8, "little"),
-    }[job.workload]
+    if job.workload == "small":
+        np.arange(job.samples).tofile(place / "data.bin")
+        np.save(place / "starts.npy", np.arange(job.samples + 1) * 8)
+        return
+    make = workload.image if job.workload == "img" else lambda number: workload.row(number).tobytes()
     starts = [0]
     with (place / "data.bin").open("wb") as file:
         for number in range(job.samples):

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,9 @@ class SlowStore:
             time.sleep(600)
         time.sleep(self._spec.get("delay_s", 0.0))
         return self._files.get(key, start=start, length=length)
+
+    def stream(self, key: str, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        yield self.get(key, start=start, length=length)
 
 
 def die() -> None:

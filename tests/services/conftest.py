@@ -1,7 +1,6 @@
 """A real S3 server for the session: SeaweedFS in a folder of its own, on ports that were free."""
 
 import json
-import os
 import socket
 import subprocess
 import time
@@ -13,11 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.services.proxy import FaultProxy
-
-# Without keys obstore would ask the machine's metadata service, which is not of this machine: no test may.
-os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
-os.environ["AWS_METADATA_ENDPOINT"] = "http://127.0.0.1:1"
-os.environ["GOOGLE_BEARER_TOKEN"] = "of-nobody"
 
 BUCKET = "relay-test"
 OPEN = "relay-open"

@@ -9,9 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,13 +206,11 @@ def test_a_small_cache_changes_nothing_and_never_exceeds_its_budget(
     budget = int(bench.shard_bytes * 0.55)
     tree = recipe("store", bench.remote, tmp_path / "cache")
     tree["data"]["cache"]["size"] = budget
-    worst, stop = _watch(tmp_path / "cache")
-    try:
+    seen: list[int] = []
+    with meanwhile(lambda: seen.append(shard_sizes(tmp_path / "cache")), every_s=0.002):
         code, said = run(tmp_path / "run", tree, variables=student)
-    finally:
-        stop()
     assert code == 0, said
-    assert 0 < worst() <= budget
+    assert 0 < max(seen) <= budget
     assert_same(tmp_path / "run", bench)
 
 
@@ -230,11 +229,8 @@ def test_a_cache_folder_that_vanishes_changes_nothing(
     bench: Bench, student: dict[str, str], tmp_path: Path
 ) -> None:
     tree = recipe("store", bench.remote, tmp_path / "cache")
-    _, stop = _watch(tmp_path / "cache", every=lambda: shutil.rmtree(tmp_path / "cache", ignore_errors=True))
-    try:
+    with meanwhile(lambda: shutil.rmtree(tmp_path / "cache", ignore_errors=True), every_s=0.3):
         code, said = run(tmp_path / "run", tree, variables=student)
-    finally:
-        stop()
     assert code == 0, said
     assert_same(tmp_path / "run", bench)
 
@@ -307,41 +303,28 @@ def test_a_bucket_that_is_not_there_is_said(bench: Bench, student: dict[str, str
     assert "bucket" in said or "access denied" in said
 
 
-def _watch(
-    folder: Path, *, every: Callable[[], None] | None = None
-) -> tuple[Callable[[], int], Callable[[], None]]:
-    """Look at the folder's size all the time (or do something now and then); the most seen, and how to end."""
-    import threading
-
-    seen = [0]
+@contextmanager
+def meanwhile(look: Callable[[], object], *, every_s: float) -> Iterator[None]:
+    """Call something again and again, in a thread of its own."""
     ended = threading.Event()
 
-    def look() -> None:
-        while not ended.wait(0.3 if every else 0.002):
-            if every:
-                every()
-                continue
-            sizes = [0]
-            for path in folder.rglob("*"):
-                try:
-                    sizes.append(path.stat().st_blocks * 512 if path.is_file() else 0)
-                except OSError:
-                    continue
-            shards = [p for p in folder.rglob("*") if len(p.name.split(".")[0]) == 64]
-            total = 0
-            for path in shards:
-                try:
-                    total += path.stat().st_size
-                except OSError:
-                    continue
-            seen[0] = max(seen[0], total)
+    def repeat() -> None:
+        while not ended.wait(every_s):
+            look()
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
-
-    def stop() -> None:
+    try:
+        yield
+    finally:
         ended.set()
         thread.join()
-        time.sleep(0)
 
-    return (lambda: seen[0]), stop
+
+def shard_sizes(folder: Path) -> int:
+    """Bytes of all shards in a cache, those that are still arriving too."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            total += path.stat().st_size if len(path.name.split(".")[0]) == 64 else 0
+    return total

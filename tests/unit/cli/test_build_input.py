@@ -5,7 +5,7 @@ from torchrelay.core.errors import RecipeError
 
 
 def test_values_are_json_where_they_can_be() -> None:
-    words = ["n=3", "x=0.5", "name=a b", "list=[1, 2]", "text=\"3\"", "equation=a=b", "empty="]
+    words = ["n=3", "x=0.5", "name=a b", "list=[1, 2]", 'text="3"', "equation=a=b", "empty="]
     assert parse_options(words, "--option") == {
         "n": 3,
         "x": 0.5,

@@ -45,7 +45,9 @@ def write_lines(path: str, records: list[Any]) -> None:
     Path(path).write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-RECORDS = [{"t": f"text {number} " * 5, "id": number, "s": ("train", "dev")[number % 2]} for number in range(40)]
+RECORDS = [
+    {"t": f"text {number} " * 5, "id": number, "s": ("train", "dev")[number % 2]} for number in range(40)
+]
 
 
 def give_texts(count: int = 3) -> Iterator[str]:
@@ -190,9 +192,7 @@ def test_samples_for_validation_come_from_other_files(call: Call) -> None:
         (["--text", "a.txt", "--validation", "60%", "--test", "40%"], "leave nothing for training"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    call: Call, arguments: list[str], message: str
-) -> None:
+def test_options_that_do_not_go_together_are_refused(call: Call, arguments: list[str], message: str) -> None:
     Path("a.txt").write_text("text")
     np.save("a.npy", np.arange(3))
     code, out, errors = call(*arguments)

@@ -51,13 +51,14 @@ def write_tokens(
     labels: Sequence[int] | None = None,
     pack_length: int | None = None,
 ) -> tuple[ShardEntry, ...]:
-    """The entries of shards of at most `shard_bytes` bytes of tokens; ids count from 0, a token is 3 bytes."""
+    """The entries of shards of at most `shard_bytes` bytes of tokens.
+
+    Ids count from 0; every token stands for 3 bytes of text.
+    """
     staged = StagedInMemory(documents, end_token, token_dtype, labels)
     planner = ShardPlanner("train", shard_bytes // TOKEN_BYTES[token_dtype], Position(), cuts=True)
     plans = [*planner.add(0, staged.table.sizes, staged.table.is_last), *planner.close()]
-    settings = ShardSettings(
-        token_dtype=token_dtype, labelled=labels is not None, pack_length=pack_length
-    )
+    settings = ShardSettings(token_dtype=token_dtype, labelled=labels is not None, pack_length=pack_length)
     parts = cast("list[StagedSplit]", [staged])
     return tuple(
         write_shard(collect_tokens(plan, parts, token_dtype), settings, store, folder) for plan in plans

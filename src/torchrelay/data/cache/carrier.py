@@ -12,7 +12,7 @@ import xxhash
 from torchrelay.data.cache.folder import Arriving, Incoming, shard_name
 from torchrelay.data.cache.ledger import Busy, Due, Ledger, NoRoomError
 from torchrelay.data.cache.lock import is_locked
-from torchrelay.data.cache.origin import PIECE_BYTES, TRIES, Origin
+from torchrelay.data.cache.origin import TRIES, Origin
 from torchrelay.data.cache.room import room_for
 from torchrelay.data.figures import Meter
 from torchrelay.data.formats.unpack import unpack
@@ -22,6 +22,7 @@ from torchrelay.data.shard_bytes import damaged
 FETCH_PATIENCE_S = 300.0
 """How long another process may make no progress on a shard that is waited for."""
 _POLL_S = 0.01
+_PIECE_BYTES = 2**20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _AGAIN = (*_FULL, errno.ENOENT, errno.ESTALE)
 """What another try may mend: some room is made, or a folder that was deleted is made anew."""
@@ -116,7 +117,7 @@ def append_check(path: Path) -> int:
     """Write the hash of a file behind its bytes; its size with that."""
     digest = xxhash.xxh3_128()
     with path.open("r+b") as file:
-        while piece := file.read(PIECE_BYTES):
+        while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
         file.write(digest.digest())
         return file.tell()

@@ -14,10 +14,12 @@ from torchrelay.data.cache.origin import Origin
 from torchrelay.data.cache.planner import Planner
 from torchrelay.data.cache.stage import Progress, check_fits, choose_staged, stage
 from torchrelay.data.dataset import Dataset
+from torchrelay.data.figures import Meter
 from torchrelay.data.open_shards import OpenShards
 from torchrelay.data.order.outlook import SlotPattern
 from torchrelay.data.shard_bytes import LocalBytes, ShardBytes, join_key
 from torchrelay.recipe.data_schema import CacheSection
+from torchrelay.store.open import open_store
 
 _DEFAULT = CacheSection()
 
@@ -34,8 +36,10 @@ def open_bytes(dataset: Dataset, section: CacheSection = _DEFAULT) -> ShardBytes
     is_local = store.local_path(join_key(folder, "x")) is not None
     if is_local and not _is_packed(dataset):
         return LocalBytes(*place)
-    root = cache_folder(section)
-    return NodeCache(Origin(*place), Folder(root), make_budget(section.size, root))
+    root, meter = cache_folder(section), Meter()
+    store = open_store(store.url, observer=lambda operation: meter.add(retries=operation.retries))
+    origin = Origin(store, folder, dataset.store, dataset.folder)
+    return NodeCache(origin, Folder(root), make_budget(section.size, root), meter=meter)
 
 
 def start_planner(

@@ -11,7 +11,7 @@ from torchrelay.data.figures import Meter
 from torchrelay.data.formats.unpack import unpack
 from torchrelay.data.manifest import ShardEntry
 from torchrelay.data.shard_bytes import damaged
-from torchrelay.store.base import Store
+from torchrelay.store.base import Buffer, Store
 
 MOST_BYTES = 2**30
 """Kept in memory when nothing else is said; those longest unused are dropped and fetched anew."""
@@ -95,12 +95,12 @@ class Memory:
 
 class _MemorySink:
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []
+        self.pieces: list[Buffer] = []
 
     def restart(self) -> None:
         self.pieces.clear()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         self.pieces.append(data)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from torchrelay.data.cache.lock import try_lock, unlock
 from torchrelay.data.cache.victim import Ints, Keys, Shelved
 from torchrelay.data.manifest import ShardEntry
+from torchrelay.store.base import Buffer
 
 UNPACKED = ".unpacked"
 _RACY_NS = 100_000_000
@@ -76,7 +77,7 @@ class Incoming:
         os.ftruncate(self.descriptor, 0)
         os.lseek(self.descriptor, 0, os.SEEK_SET)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         """Append; OSError when the disk is full."""
         view = memoryview(data)
         while view:

@@ -47,10 +47,11 @@ class NodeCache:
         folder: Folder,
         budget: Callable[[], int],
         *,
+        meter: Meter | None = None,
         warn: Callable[[str], None] = warn_people,
     ) -> None:
         """`budget`: most bytes of the folder. Touches no file until a shard is asked for."""
-        self.meter = Meter()
+        self.meter = meter or Meter()
         self.budget = budget
         self.ledger = Ledger(folder, budget, self.meter)
         self.is_planned = False

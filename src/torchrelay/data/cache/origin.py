@@ -9,10 +9,8 @@ from torchrelay.core.errors import NotFoundError
 from torchrelay.data.figures import Meter
 from torchrelay.data.manifest import ShardEntry
 from torchrelay.data.shard_bytes import join_key, missing, read_index
-from torchrelay.store.base import Store
+from torchrelay.store.base import Buffer, Store
 
-PIECE_BYTES = 8 * 2**20
-"""Fetched at once, so that memory stays bounded whatever a shard's size."""
 TRIES = 3
 """Fetches of one shard before its bytes count as bad."""
 
@@ -23,7 +21,7 @@ class Sink(Protocol):
     def restart(self) -> None:
         """Forget what was written."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         """Append."""
 
 
@@ -61,7 +59,11 @@ class Origin:
 
     def tail(self, entry: ShardEntry, start: int) -> bytes:
         """See `ShardBytes.tail`."""
-        return self._get(entry, start, entry.bytes - start)
+        key = join_key(self._folder, entry.key)
+        try:
+            return self._store.get(key, start=entry.start + start, length=entry.bytes - start)
+        except NotFoundError as error:
+            raise missing(self.place, entry) from error
 
     def index(self, entry: ShardEntry) -> bytes | None:
         """See `ShardBytes.index`."""
@@ -100,18 +102,9 @@ class Origin:
                 raise FetchStoppedError("stopped")
         return digest.hexdigest(), size
 
-    def _pieces(self, entry: ShardEntry) -> Iterator[bytes]:
-        for start in range(0, entry.bytes, PIECE_BYTES):
-            length = min(PIECE_BYTES, entry.bytes - start)
-            piece = self._get(entry, start, length)
-            yield piece
-            if len(piece) < length:
-                return
-
-    def _get(self, entry: ShardEntry, start: int, length: int) -> bytes:
+    def _pieces(self, entry: ShardEntry) -> Iterator[Buffer]:
+        key = join_key(self._folder, entry.key)
         try:
-            return self._store.get(
-                join_key(self._folder, entry.key), start=entry.start + start, length=length
-            )
+            yield from self._store.stream(key, start=entry.start, length=entry.bytes)
         except NotFoundError as error:
             raise missing(self.place, entry) from error

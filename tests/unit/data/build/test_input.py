@@ -248,9 +248,7 @@ def write_parquet(path: Path, columns: dict[str, Any], group: int = 10) -> str:
     return str(path)
 
 
-def test_every_row_of_a_parquet_file_is_a_document_in_units_of_row_groups(
-    tmp_path: Path, read: Read
-) -> None:
+def test_every_row_of_a_parquet_file_is_a_document_in_units_of_row_groups(tmp_path: Path, read: Read) -> None:
     words = [f"text {number}" for number in range(95)]
     path = write_parquet(tmp_path / "a.parquet", {"t": words, "n": list(range(95))})
     source = parquet_files([path], TEXT)

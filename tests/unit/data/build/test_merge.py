@@ -232,7 +232,9 @@ def test_what_was_read_while_bad_input_stopped_it_is_kept_for_a_build_that_skips
     assert units >= 1
     assert made.manifest.build.skipped == 1
     assert made.skipped[0].startswith(f"{tmp_path}/in.jsonl:201: not valid JSON")
-    assert made.skipped_list is not None and made.skipped[0] in made.skipped_list.read_text().replace('\\"', '"')
+    assert made.skipped_list is not None and made.skipped[0] in made.skipped_list.read_text().replace(
+        '\\"', '"'
+    )
 
 
 def test_a_second_build_of_the_same_request_is_refused(folder: Path) -> None:

@@ -64,8 +64,15 @@ def test_shards_are_what_filling_them_one_by_one_gives(pieces: list[Rows], capac
 @settings(max_examples=50, deadline=None)
 def test_every_item_is_in_one_shard_in_order(pieces: list[Rows], capacity: int) -> None:
     for cuts in (True, False):
-        items = [(s.unit, k) for made in plan(pieces, capacity, cuts=cuts) for s in made.spans for k in range(s.start, s.stop)]
-        assert items == [(n, k) for n, rows in enumerate(pieces) for k in range(sum(size for size, _ in rows))]
+        items = [
+            (s.unit, k)
+            for made in plan(pieces, capacity, cuts=cuts)
+            for s in made.spans
+            for k in range(s.start, s.stop)
+        ]
+        assert items == [
+            (n, k) for n, rows in enumerate(pieces) for k in range(sum(size for size, _ in rows))
+        ]
 
 
 @given(pieces=units, capacity=st.integers(1, 40), cuts=st.booleans())

@@ -5,7 +5,14 @@ import pytest
 from torchrelay.core.errors import DataError
 from torchrelay.data.build.document import Fields, Intake
 from torchrelay.data.build.python_input import RecordBatch
-from torchrelay.data.build.staging import Row, StagedSplit, StageWriter, UnitReport, find_staged, staged_folder
+from torchrelay.data.build.staging import (
+    Row,
+    StagedSplit,
+    StageWriter,
+    UnitReport,
+    find_staged,
+    staged_folder,
+)
 
 UNIT = RecordBatch("m:f", 0, ({"t": "x"},), Fields(text="t"), 100)
 

@@ -79,5 +79,3 @@ def test_nothing_is_lost_whatever_the_sizes(documents: list[list[int]], tokens: 
     assert sum(entry.text_bytes for entry in entries) == 3 * sum(map(len, documents))
     assert max(entry.longest for entry in entries) == max(map(len, documents)) + 1
     assert any(entry.continues for entry in entries) == any(len(d) + 1 > tokens for d in documents)
-
-

@@ -38,6 +38,7 @@ class ToyStore:
     """Objects of this process; `before_get` may change what is answered, or raise."""
 
     url = "toy://store"
+    piece_bytes = 2**20
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -52,6 +53,11 @@ class ToyStore:
             raise NotFoundError(f"{key} does not exist")
         stop = None if length is None else start + length
         return self.answer(key, self.objects[key])[start:stop]
+
+    def stream(self, key: str, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        data = self.get(key, start=start, length=length)
+        for place in range(0, len(data), self.piece_bytes):
+            yield data[place : place + self.piece_bytes]
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> None:
         self.objects[key] = bytes(data)

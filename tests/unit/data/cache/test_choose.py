@@ -39,7 +39,7 @@ def test_files_of_this_machine_are_read_where_they_lie(tmp_path: Path) -> None:
 
 def test_objects_elsewhere_go_through_the_cache() -> None:
     assert isinstance(open_bytes(dataset_in(open_store("memory://choose"))), FetchedBytes)
-    assert isinstance(open_bytes(dataset_in(ToyStore())), NodeCache)
+    assert isinstance(open_bytes(dataset_in(open_store("s3://bucket/prefix"))), NodeCache)
 
 
 def test_the_folder_is_the_recipes_then_the_environments_then_the_users(tmp_path: Path) -> None:

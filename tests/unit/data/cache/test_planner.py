@@ -183,7 +183,7 @@ def test_close_ends_a_fetch_that_is_under_way(
     store: ToyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries, order = fill(store, 10), make_order(10)
-    monkeypatch.setattr("torchrelay.data.cache.origin.PIECE_BYTES", 100)
+    monkeypatch.setattr(store, "piece_bytes", 100)
     going, gate = threading.Event(), threading.Event()
 
     def hold(key: str, data: bytes) -> bytes:
