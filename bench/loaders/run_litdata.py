@@ -53,7 +53,7 @@ def convert(job: meter.Job) -> None:
 
 
 def _write_numbers(job: meter.Job) -> None:
-    """By the writer beneath `optimize`, which takes half an hour for ten million."""
+    """By the writer beneath `optimize`, which is too slow for ten million."""
     from litdata.streaming import Cache
 
     cache = Cache(job.place, chunk_bytes=workload.SHARD_BYTES)

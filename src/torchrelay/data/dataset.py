@@ -69,9 +69,8 @@ def read_manifest(store: Store, name: str, version: str) -> Manifest:
 
 
 def list_datasets(store: Store) -> list[str]:
-    """Names of all datasets that have a version, sorted. Walks every key under `datasets/`."""
-    parts = (entry.key.split("/") for entry in store.list(ROOT))
-    return sorted({part[1] for part in parts if len(part) == 4 and part[2] == "refs"})
+    """Names of all datasets that have a version, sorted."""
+    return [name for name in store.list_folders(ROOT) if list_refs(store, name)]
 
 
 def list_refs(store: Store, name: str) -> list[int]:
