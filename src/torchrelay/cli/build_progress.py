@@ -27,13 +27,13 @@ def build_progress(unit: str) -> "Iterator[Callable[[Status], None]]":
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         DownloadColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[details]}"),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", details="")
+        task = progress.add_task("", total=None, details="")
         details = Details(unit, time.monotonic)
         yield lambda status: progress.update(
             task,

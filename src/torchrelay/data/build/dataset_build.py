@@ -16,7 +16,8 @@ from torchrelay.data.build.journal import Journal, Progress
 from torchrelay.data.build.merge import Merge, NotWholeError, Status
 from torchrelay.data.build.pool import Inline, Pool, Setup, Workers
 from torchrelay.data.build.request import BuildRequest as BuildRequest
-from torchrelay.data.build.sample_job import SampleJob
+from torchrelay.data.build.request import check_request
+from torchrelay.data.build.sample_job import SampleJob, check_sample_request
 from torchrelay.data.build.sample_job import SampleRequest as SampleRequest
 from torchrelay.data.build.split_check import find_shared_id
 from torchrelay.data.build.token_job import TokenJob
@@ -69,11 +70,10 @@ def build_dataset(
     After it was killed, the same call goes on where it was. DataError says what is wrong with the
     input, by file and line, row or byte; no ref is made then. One build of a request at a time.
     """
-    job: Job = TokenJob(request) if isinstance(request, BuildRequest) else SampleJob(request)
     check_name(name)
-    job.check()
+    job = _make_job(request)
     identity = {**job.identity(), "store": store.url, "name": name, "code": __version__}
-    work = choose_folder(identity, job.work)
+    work = choose_folder(identity, job.settings.work)
     with hold_folder(work):
         sweep_stale(work.parent)
         try:
@@ -140,7 +140,7 @@ class _Build:
         """What was done in all, and whether a part of it was done by an earlier process."""
         setup = BenchSetup(
             spec=spec,
-            on_bad=self._job.on_bad,
+            on_bad=self._job.settings.on_bad,
             work=self._work,
             store_url=self._store.url,
             folder=dataset_folder(self._name),
@@ -153,7 +153,7 @@ class _Build:
         try:
             if resumed and not has_all(self._store, self._name, progress):
                 raise NotWholeError
-            merge = Merge(setup, journal, pool, window=2 * self._job.processes + 2)
+            merge = Merge(setup, journal, pool, window=2 * self._job.settings.processes + 2)
             merge.run(self._job.units(), self._check_splits, lambda *made: self._tell(progress, *made))
         finally:
             pool.close()
@@ -162,31 +162,39 @@ class _Build:
 
     def _pool(self, setup: Setup, local: Callable[[], Callable[..., object]]) -> Pool:
         """Processes, or this one where it is alone, the input is small or the store is in its memory."""
-        most = self._job.processes
+        most = self._job.settings.processes
         if self._total is not None:
-            most = min(most, -(-self._total // self._job.unit_bytes))
+            most = min(most, -(-self._total // self._job.settings.unit_bytes))
         if most <= 1 or self._store.url.startswith("memory:"):
             return Inline(local())
         return Workers(setup, most)
 
     def _tell(self, progress: Progress, items: int, shards: int) -> None:
         self._report(
-            Status(self._job.phase, progress.input_bytes, self._total, progress.documents, items, shards)
+            Status(
+                self._job.settings.phase, progress.input_bytes, self._total, progress.documents, items, shards
+            )
         )
 
     def _check_splits(self, found: Set[str], progress: Progress) -> None:
         """DataError when a split got nothing. Small corpora have no shard in the store at this point."""
-        if progress.documents == progress.empty:
-            raise self._job.nothing(progress)
         for split in (TRAIN, *self._job.shares):
             if split not in found:
-                raise self._job.empty_split(split, progress)
+                raise self._job.nothing_for(split, progress)
 
     def _check_ids(self, progress: Progress) -> None:
         shards = {split: len(entries) for split, entries in progress.entries.items()}
         shared = find_shared_id(self._work, shards)
         if shared is not None:
             raise self._job.shared_id(shared, self._work)
+
+
+def _make_job(request: BuildRequest | SampleRequest) -> Job:
+    if isinstance(request, SampleRequest):
+        check_sample_request(request)
+        return SampleJob(request)
+    check_request(request)
+    return TokenJob(request)
 
 
 def _has_shards(work: Path) -> bool:

@@ -1,6 +1,7 @@
 """What a build needs to know of the kind of data it makes: tokens, or samples."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -25,28 +26,25 @@ class Plan(NamedTuple):
     """What is stored otherwise than it came, in words."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a build is done; decides nothing of the result but what is left out."""
+
+    phase: str
+    """What the last pass does, in a word."""
+    processes: int
+    on_bad: OnBad
+    unit_bytes: int
+    """Bytes of input of one unit, about."""
+    work: Path | None
+    """Folder for the work folder; None: the cache's."""
+
+
 class Job(Protocol):
     """What is asked for, for one kind of data."""
 
-    @property
-    def phase(self) -> str:
-        """What the last pass does, in a word."""
-
-    @property
-    def processes(self) -> int:
-        """Processes that read and write, at most."""
-
-    @property
-    def on_bad(self) -> OnBad:
-        """What becomes of bad inputs."""
-
-    @property
-    def unit_bytes(self) -> int:
-        """Bytes of input of one unit, about."""
-
-    @property
-    def work(self) -> Path | None:
-        """Folder for the work folder; None: the cache's."""
+    settings: Settings
+    """How it is to be done."""
 
     @property
     def given(self) -> bool:
@@ -55,9 +53,6 @@ class Job(Protocol):
     @property
     def shares(self) -> Mapping[str, float]:
         """The share of every split that must get something, without train."""
-
-    def check(self) -> None:
-        """DataError when it cannot be carried out whatever the input is."""
 
     def identity(self) -> Mapping[str, Any]:
         """All that decides what a work folder holds, but store and name."""
@@ -77,11 +72,8 @@ class Job(Protocol):
     def content(self, spec: Spec, splits: Mapping[str, tuple[ShardEntry, ...]]) -> Content:
         """What the version is made of."""
 
-    def nothing(self, progress: Progress) -> DataError:
-        """There is nothing in the input."""
-
-    def empty_split(self, split: str, progress: Progress) -> DataError:
-        """Nothing is left for a split."""
+    def nothing_for(self, split: str, progress: Progress) -> DataError:
+        """The input has nothing for a split that must get something."""
 
     def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:
         """An id is in two splits that were given."""

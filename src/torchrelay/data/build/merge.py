@@ -62,13 +62,10 @@ class Merge:
         self._window = window
         self._planners: dict[str, ShardPlanner] = {}
         self._live: dict[int, _Live] = {}
-        self._waiting: dict[str, deque[int]] = {}
-        """Units of which a split is not in shards yet, in order."""
-        self._staged: dict[int, UnitReport] = {}
-        """Units that are staged, but must wait for one before them."""
+        self._waiting: dict[str, deque[int]] = {}  # units of which a split is not in shards yet, in order
+        self._staged: dict[int, UnitReport] = {}  # these must wait for one before them
         self._plans: deque[ShardTask] = deque()
-        self._made: dict[tuple[str, int], tuple[ShardEntry, Position]] = {}
-        """Shards that are in the store, but must wait for one before them."""
+        self._made: dict[tuple[str, int], tuple[ShardEntry, Position]] = {}  # likewise
         self._next_unit = 0
         self._items = 0
         self._closed = False

@@ -9,7 +9,7 @@ from torchrelay.core.errors import DataError
 from torchrelay.data.build.division import check_shares
 from torchrelay.data.build.document import Intake, OnBad
 from torchrelay.data.build.files import hash_parts
-from torchrelay.data.build.job import MakePool, Plan, ReportRead
+from torchrelay.data.build.job import MakePool, Plan, ReportRead, Settings
 from torchrelay.data.build.journal import Progress
 from torchrelay.data.build.pool import run_all
 from torchrelay.data.build.request import SHARD_BYTES, UNIT_BYTES, check_sizes, name_shares
@@ -45,17 +45,25 @@ class SampleRequest:
     """Folder on a local disk in which the build makes one of its own; None: as for documents."""
 
 
+def check_sample_request(request: SampleRequest) -> None:
+    """DataError when the request cannot be carried out whatever the input is."""
+    check_shares(request.validation, request.test)
+    check_sizes(request.shard_bytes, request.processes, UNIT_BYTES)
+
+
 class SampleJob:
     """What a `SampleRequest` asks for."""
 
-    phase = "encoding"
-    unit_bytes = UNIT_BYTES
-
     def __init__(self, request: SampleRequest) -> None:
+        """`request` was checked."""
         self._request = request
-        self.processes = request.processes
-        self.on_bad: OnBad = request.on_bad
-        self.work = request.work
+        self.settings = Settings(
+            phase="encoding",
+            processes=request.processes,
+            on_bad=request.on_bad,
+            unit_bytes=UNIT_BYTES,
+            work=request.work,
+        )
         self._units: list[SampleUnit] | None = None
         self._plan: SamplePlan | None = None
 
@@ -69,15 +77,10 @@ class SampleJob:
         """See `Job`."""
         return {} if self.given else name_shares(self._request.validation, self._request.test)
 
-    def check(self) -> None:
-        """See `Job`."""
-        check_shares(self._request.validation, self._request.test)
-        check_sizes(self._request.shard_bytes, self._request.processes, self.unit_bytes)
-
     def identity(self) -> Mapping[str, Any]:
         """See `Job`; what is left out may decide the columns, so it counts here."""
         ids = hash_parts(*(unit.id for unit in self._list()))
-        return {**self.describe(), "input": ids, "on_bad": self.on_bad}
+        return {**self.describe(), "input": ids, "on_bad": self.settings.on_bad}
 
     def describe(self) -> dict[str, Any]:
         """See `Job`."""
@@ -110,7 +113,7 @@ class SampleJob:
         """See `Job`: all samples are read once to find the columns and classes."""
         request = self._request
         setup = SampleSurveySetup(
-            label=choose_label(request.sources[0], request.options), on_bad=self.on_bad, work=work
+            label=choose_label(request.sources[0], request.options), on_bad=self.settings.on_bad, work=work
         )
         survey = _survey(setup, self._list(), make_pool, report)
         self._plan = make_plan(
@@ -133,19 +136,14 @@ class SampleJob:
             label_names=plan.label_names,
         )
 
-    def nothing(self, progress: Progress) -> DataError:
-        """See `Job`."""
-        return DataError(
-            f"there is no sample in the input; {progress.problems:,} bad ones were left out",
-            hint="check the files",
-        )
-
-    def empty_split(self, split: str, progress: Progress) -> DataError:
+    def nothing_for(self, split: str, progress: Progress) -> DataError:
         """See `Job`."""
         shares = " and ".join(f"{share * 100:.3g}% for {name}" for name, share in self.shares.items())
+        left = f"; {progress.problems:,} bad ones were left out" if progress.problems else ""
         count = progress.documents
         return DataError(
-            f"the {split} split would be empty: {count:,} sample{'s'[: count > 1]}, {shares or 'as given'}",
+            f"the {split} split would be empty: {count:,} sample{'s'[: count != 1]}, "
+            f"{shares or 'splits as given'}{left}",
             hint="add samples, or change --validation (0% for none)",
         )
 

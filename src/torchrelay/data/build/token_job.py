@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.document import Intake, OnBad
-from torchrelay.data.build.job import MakePool, Plan, ReportRead
+from torchrelay.data.build.document import Intake
+from torchrelay.data.build.job import MakePool, Plan, ReportRead, Settings
 from torchrelay.data.build.journal import Progress
-from torchrelay.data.build.request import BuildRequest, check_request
+from torchrelay.data.build.request import BuildRequest
 from torchrelay.data.build.split_check import name_places
 from torchrelay.data.build.survey import survey_documents
 from torchrelay.data.build.token_maker import TokenSpec
@@ -21,14 +21,16 @@ from torchrelay.data.tokenizer import describe_tokenizer
 class TokenJob:
     """What a `BuildRequest` asks for."""
 
-    phase = "tokenizing"
-
     def __init__(self, request: BuildRequest) -> None:
+        """`request` was checked."""
         self._request = request
-        self.processes = request.processes
-        self.on_bad: OnBad = request.on_bad
-        self.unit_bytes = request.unit_bytes
-        self.work = request.work
+        self.settings = Settings(
+            phase="tokenizing",
+            processes=request.processes,
+            on_bad=request.on_bad,
+            unit_bytes=request.unit_bytes,
+            work=request.work,
+        )
 
     @property
     def given(self) -> bool:
@@ -39,10 +41,6 @@ class TokenJob:
     def shares(self) -> Mapping[str, float]:
         """See `Job`."""
         return self._request.shares()
-
-    def check(self) -> None:
-        """See `Job`."""
-        check_request(self._request)
 
     def identity(self) -> Mapping[str, Any]:
         """See `Job`."""
@@ -89,19 +87,17 @@ class TokenJob:
             label_names=None if made.labels is None else tuple(map(str, made.labels)),
         )
 
-    def nothing(self, progress: Progress) -> DataError:
+    def nothing_for(self, split: str, progress: Progress) -> DataError:
         """See `Job`."""
-        left = f"; {progress.problems:,} bad ones were left out" if progress.problems else ""
-        return DataError(
-            f"the corpus is empty: {progress.documents:,} documents, none with any text{left}",
-            hint="check the files and, for records, --field",
-        )
-
-    def empty_split(self, split: str, progress: Progress) -> DataError:
-        """See `Job`."""
+        documents = progress.documents - progress.empty
+        if documents == 0:
+            left = f"; {progress.problems:,} bad ones were left out" if progress.problems else ""
+            return DataError(
+                f"the corpus is empty: {progress.documents:,} documents, none with any text{left}",
+                hint="check the files and, for records, --field",
+            )
         shares = " and ".join(f"{share * 100:.3g}% for {name}" for name, share in self.shares.items())
         rule = f", {shares} (--split {self._request.split})" if shares else ""
-        documents = progress.documents - progress.empty
         return DataError(
             f"the {split} split would be empty: {documents:,} document{'s'[: documents > 1]}{rule}",
             hint=self._other_split(),

@@ -67,9 +67,13 @@ def sweep_store(store: Store, manifest: Manifest, ref: int, before_s: float) -> 
         if path is None:
             return
         for left in path.parent.glob(f"{path.name[:50]}{TEMPORARY_MARK}*"):
-            with suppress(FileNotFoundError):
-                if left.stat().st_mtime < before_s:
-                    left.unlink()
+            _remove_older(left, before_s)
+
+
+def _remove_older(path: Path, before_s: float) -> None:
+    with suppress(FileNotFoundError):
+        if path.stat().st_mtime < before_s:
+            path.unlink()
 
 
 def _newest(store: Store, name: str) -> str | None:

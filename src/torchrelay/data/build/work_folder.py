@@ -64,11 +64,15 @@ def sweep_stale(builds: Path, now_s: float | None = None) -> None:
     for folder in builds.iterdir():
         journal = folder / FILE
         if journal.exists() and now_s - journal.stat().st_mtime > _STALE_S:
-            try:
-                with hold_folder(folder):
-                    remove_folder(folder)
-            except DataError:
-                continue  # somebody works there after all
+            _remove_unheld(folder)
+
+
+def _remove_unheld(folder: Path) -> None:
+    try:
+        with hold_folder(folder):
+            remove_folder(folder)
+    except DataError:
+        return  # somebody works there after all
 
 
 def _lock(folder: Path) -> int:

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build import sample_array
+from torchrelay.data.build import sample_array, sample_job
 from torchrelay.data.build.dataset_build import BuildResult, SampleRequest, build_dataset
 from torchrelay.data.build.journal import Journal
 from torchrelay.data.build.merge import Status
 from torchrelay.data.build.sample_array import NpyFiles, NpzFiles
 from torchrelay.data.build.sample_columns import SampleOptions
 from torchrelay.data.build.sample_input import SampleInput
-from torchrelay.data.build.sample_job import SampleJob
 from torchrelay.data.formats.mds import open_mds
 from torchrelay.data.manifest import Manifest
 from torchrelay.store.base import Store
@@ -22,7 +21,7 @@ from torchrelay.store.files import FileStore
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_array, "UNIT_BYTES", 400)
-    monkeypatch.setattr(SampleJob, "unit_bytes", 400)
+    monkeypatch.setattr(sample_job, "UNIT_BYTES", 400)
 
 
 def save_rows(path: Path, first: int = 0, count: int = 100) -> str:

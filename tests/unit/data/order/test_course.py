@@ -139,6 +139,13 @@ def test_epochs_that_end_with_a_step_begin_anew_with_a_new_version() -> None:
     assert read(course, 15, 17) == [*((0, own) for own in range(20, 40)), *nothing]
 
 
+def test_a_dataset_under_another_name_ends_its_epoch_where_it_would_have() -> None:
+    wanted = plan([1], batch=8, fills_epochs=True)
+    renamed = replace(wanted, sources=(SOURCES[0]._replace(dataset="copy"),))
+    course = resume(renamed, begin(wanted).position(3 * 8), step=3)
+    assert read(course, 4, 30) == read(begin(wanted), 4, 30)
+
+
 def test_reading_once_goes_through_all_sources() -> None:
     course = read_once(plan([1, 1, 1]))
     found = course.locate(np.arange(160))
