@@ -1,7 +1,7 @@
 """Copy a version to another store: every shard checked on the way, visible only when all are there."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
@@ -12,12 +12,10 @@ from torchrelay.data.layout import check_name, dataset_folder, tokenizer_key
 from torchrelay.data.manifest import Manifest, ShardEntry
 from torchrelay.data.publish import Published, publish
 from torchrelay.data.shard_bytes import damaged, join_key, missing
-from torchrelay.store.base import Store
+from torchrelay.store.base import Buffer, Store, Writer
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
-
-_PART_BYTES = 8 * 2**20
 
 
 class Copied(NamedTuple):
@@ -80,30 +78,36 @@ def _has(store: Store, key: str, size: int) -> bool:
 def _copy_object(source: Dataset, entries: list[ShardEntry], target: Store, key: str) -> None:
     """Byte for byte, the gaps between spans too; a span whose hash is wrong leaves no object."""
     store, folder = source.shard_place()
-    origin = join_key(folder, entries[0].key)
-    place = join_key(store.url, folder)
+    origin, place = join_key(folder, entries[0].key), join_key(store.url, folder)
     done = 0
     with target.open_writer(key) as writer:
         for entry in entries:
-            for gap in _parts(store, origin, done, entry.start):
-                writer.write(gap)
-            digest = hashlib.sha256()
+            gap = store.stream(origin, start=done, length=entry.start - done)
+            span = store.stream(origin, start=entry.start, length=entry.bytes)
             try:
-                for part in _parts(store, origin, entry.start, entry.start + entry.bytes):
-                    digest.update(part)
-                    writer.write(part)
+                _copy_span(gap, span, writer, _Check(entry, place))
             except NotFoundError as error:
                 raise missing(place, entry) from error
-            if digest.hexdigest() != entry.sha256:
-                raise damaged(
-                    place, entry, f"its sha256 is {digest.hexdigest()}, the manifest says {entry.sha256}"
-                )
             done = entry.start + entry.bytes
 
 
-def _parts(store: Store, key: str, start: int, stop: int) -> Iterator[bytes]:
-    for first in range(start, stop, _PART_BYTES):
-        yield store.get(key, start=first, length=min(_PART_BYTES, stop - first))
+class _Check(NamedTuple):
+    """What a span must hash to, and where it lies."""
+
+    entry: ShardEntry
+    place: str
+
+
+def _copy_span(gap: Iterable[Buffer], span: Iterable[Buffer], writer: Writer, check: _Check) -> None:
+    digest = hashlib.sha256()
+    for piece in gap:
+        writer.write(piece)
+    for piece in span:
+        digest.update(piece)
+        writer.write(piece)
+    got, told = digest.hexdigest(), check.entry.sha256
+    if got != told:
+        raise damaged(check.place, check.entry, f"its sha256 is {got}, the manifest says {told}")
 
 
 def _copy_indexes(source: Dataset, target: Store, name: str) -> None:

@@ -123,7 +123,7 @@ def check_arrays(found: Any, what: str) -> Arrays:
     """What a user's function gave, as a dict of arrays of numbers; DataError that names `what` otherwise."""
     if not isinstance(found, Mapping) or not found:
         raise DataError(
-            f"{what} gave {type(found).__name__}, not a dict of arrays", hint="return {{name: array}}"
+            f"{what} gave {type(found).__name__}, not a dict of arrays", hint="return {name: array}"
         )
     return {str(name): _as_array(value, str(name), what) for name, value in found.items()}
 

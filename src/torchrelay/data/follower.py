@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torchrelay.data.cache.agenda import Route
-from torchrelay.data.cache.choose import start_planner
+from torchrelay.data.cache.choose import check_room, start_planner
 from torchrelay.data.cache.planner import Planner
 from torchrelay.data.open_shards import OpenShards
 from torchrelay.data.order.course import Course
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 class Follower:
     """The planners of the parts that are fetched ahead; made by `start_follower`."""
 
-    def __init__(self, course: Course, planners: Sequence[Planner | None]) -> None:
+    def __init__(self, course: Course, planners: Sequence[Planner | None] = ()) -> None:
         self._course = course
         self._planners = planners
         self._shift = course.shift
@@ -42,6 +42,8 @@ class Follower:
 
     def advance(self, turn: int) -> None:
         """The turns below `turn` are done. Cheap."""
+        if not self._planners:
+            return
         if self._shift is not None:
             if self._planners[0] is not None:
                 self._planners[0].advance(turn + self._shift)
@@ -59,10 +61,20 @@ class Follower:
                 planner.close()
 
 
+def check_parts(
+    course: Course, parts: Sequence[Part], node: SlotPattern | None, section: CacheSection
+) -> None:
+    """RecipeError when the node's cache is too small; `node`: the turns that all its processes read."""
+    own = course.own_slots(course.turns.slot_after(course.turns.start.turn))
+    pattern = _own_pattern(course, node)
+    routed = [(part.shards, Route(part.order, pattern, slot)) for part, slot in zip(parts, own, strict=True)]
+    check_room(routed, section)
+
+
 def start_follower(
     course: Course, parts: Sequence[Part], pattern: SlotPattern | None, turns: Span, section: CacheSection
-) -> Follower | None:
-    """Planners for a reader that goes on along `course`; None where nothing has to be fetched.
+) -> Follower:
+    """Planners for a reader that goes on along `course`; none where nothing has to be fetched.
 
     `pattern`: the turns that this process reads, None where it may be any; see `choose.start_planner`.
     """
@@ -72,7 +84,7 @@ def start_follower(
         start_planner(part.shards, Route(part.order, _own_pattern(course, pattern), slot), section, stop=end)
         for part, slot, end in zip(parts, first, stop, strict=True)
     ]
-    return Follower(course, planners) if any(planners) else None
+    return Follower(course, planners if any(planners) else ())
 
 
 def _own_pattern(course: Course, pattern: SlotPattern | None) -> SlotPattern | None:

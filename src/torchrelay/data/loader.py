@@ -16,7 +16,7 @@ from torchrelay.core.errors import DataError
 from torchrelay.data.batch import DataFacts, MicroBatch, make_batch
 from torchrelay.data.dataset import Dataset, open_dataset
 from torchrelay.data.figures import Figures, Metered
-from torchrelay.data.follower import Follower, Part, Span, start_follower
+from torchrelay.data.follower import Follower, Part, Span, check_parts, start_follower
 from torchrelay.data.joined import join_content, join_shards, open_shards
 from torchrelay.data.manifest import TRAIN, VALIDATION, Content, Manifest
 from torchrelay.data.open_shards import OpenShards
@@ -74,8 +74,6 @@ class SplitReader:
     """Where the samples of all turns are, from where the run was started or resumed on."""
     spec: ReaderSpec | None
     """What another process needs to read the same; None where the store is within this process."""
-    follower: Follower | None = None
-    """Fetches ahead, once `follow` was called."""
 
     def read(self, turns: Turns) -> MicroBatch:
         """The samples of `turns`, int64 [n], n ≥ 1, in the order given. All tensors are new.
@@ -112,33 +110,33 @@ class SplitReader:
         if self.spec is not None:
             self.spec = replace(self.spec, position=saved, step=step)
 
-    def follow(self, pattern: SlotPattern | None, *, step: int, last_step: int) -> None:
+    def check_room(self, node: SlotPattern | None) -> None:
+        """RecipeError, with the figure needed, when the node's cache is too small for this data.
+
+        `node`: the turns that all processes of the node read, None where it may be any of a step.
+        """
+        if self.shards:
+            check_parts(self.itinerary.course, self._parts(), node, self.cache)
+
+    def _parts(self) -> list[Part]:
+        return [Part(*part) for part in zip(self.orders, self.shards, strict=True)]
+
+    def follow(self, pattern: SlotPattern | None, *, step: int, last_step: int) -> Follower:
         """Begin to fetch shards ahead, as this process goes on after `step` steps up to `last_step`.
 
         `pattern`: the turns that it reads, None where it may be any of a step. With
-        `data.cache.staging: full` this returns when all is here. RecipeError, with the figure needed,
-        when the cache is too small.
+        `data.cache.staging: full` this returns when all is here.
         """
         batch = self.plan.batch
         turns = Span(step * batch, last_step * batch)
-        parts = [Part(*part) for part in zip(self.orders, self.shards, strict=False)]
-        if parts:
-            self.follower = start_follower(self.itinerary.course, parts, pattern, turns, self.cache)
-
-    def advance(self, step: int) -> None:
-        """The first `step` steps are done: what only they needed may be given up."""
-        if self.follower is not None:
-            self.follower.advance(step * self.plan.batch)
+        if not self.shards or step >= last_step:
+            return Follower(self.itinerary.course)
+        return start_follower(self.itinerary.course, self._parts(), pattern, turns, self.cache)
 
     def figures(self) -> Figures | None:
         """What reading has cost since the last call; None where nothing is fetched."""
         meters = [shards.source.meter for shards in self.shards if isinstance(shards.source, Metered)]
         return sum((meter.take() for meter in meters), Figures()) if meters else None
-
-    def close(self) -> None:
-        """Stop fetching ahead."""
-        if self.follower is not None:
-            self.follower.close()
 
 
 def open_split(

@@ -31,6 +31,8 @@ class World:
     rank: int
     size: int
     local_rank: int
+    local_size: int
+    """Processes on this node; their ranks follow each other."""
     host: str
     device: torch.device
     control: dist.ProcessGroup
@@ -105,6 +107,7 @@ def join_world(environment: RankEnvironment, *, timeout_s: float) -> Iterator[Wo
                 rank=environment.rank,
                 size=environment.world,
                 local_rank=environment.local_rank,
+                local_size=environment.local_world,
                 host=socket.gethostname(),
                 device=device,
                 control=dist.new_group(backend="gloo", timeout=timeout),

@@ -16,6 +16,7 @@ from torchrelay.core.errors import ExitCode, NumericsError
 from torchrelay.core.record import SamplesRecord, StepRecord, StopRecord, ValidationRecord
 from torchrelay.data.batch import MicroBatch
 from torchrelay.data.figures import name_counts
+from torchrelay.data.follower import Follower
 from torchrelay.data.order.gaps import list_ranges
 from torchrelay.observe.journal import Sink, read_summary
 from torchrelay.parallel.engine import Unit, share_buffers
@@ -41,6 +42,8 @@ class Course:
 
     session: Session
     keeper: Keeper
+    follower: Follower
+    """Fetches data ahead; is told how far the run has come."""
     sink: Sink
     samples: Sink | None
     """Where this rank's sample ids go, or None."""
@@ -87,7 +90,7 @@ def run_step(
     session = course.session
     begun = time.perf_counter()
     step = progress.step + 1
-    session.training.advance(progress.step)
+    course.follower.advance(progress.step * session.feed.global_batch)
     own = next(batches)
     units, targets = session.feed.units(step, own)
     data_seconds = time.perf_counter() - begun

@@ -60,8 +60,8 @@ def _train(session: Session, sink: Sink, stop: StopFlag, stack: ExitStack) -> Ex
     sink.write(_start_record(session))
     keeper = Keeper(session=session, sink=sink)
     progress = keeper.resume()
-    stack.callback(session.training.close)
-    session.read_on(progress.step)
+    follower = session.read_on(progress.step)
+    stack.callback(follower.close)
     samples = _open_sample_log(session)
     if samples is not None:
         stack.callback(samples.close)
@@ -69,6 +69,7 @@ def _train(session: Session, sink: Sink, stop: StopFlag, stack: ExitStack) -> Ex
     course = Course(
         session=session,
         keeper=keeper,
+        follower=follower,
         sink=sink,
         samples=samples,
         stop=stop,

@@ -13,6 +13,7 @@ from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.core.clock import system_clock
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import load_plugin
+from torchrelay.data.follower import Follower
 from torchrelay.data.loader import SplitReader, open_split, open_validation
 from torchrelay.data.manifest import TRAIN
 from torchrelay.data.order.outlook import SlotPattern
@@ -60,16 +61,11 @@ class Session:
         """The run's checkpoints."""
         return Shelf(self.store, self.run.run)
 
-    def read_on(self, step: int) -> None:
-        """Begin to fetch the data that is needed after `step` steps."""
-        if step >= self.steps:
-            return
-        feed = self.feed
-        first, count = feed.share.first * feed.micro_batch, feed.share.count * feed.micro_batch
-        # Where micro-batches are made by length, a rank's samples may be any of a step.
-        is_fixed = self.recipe.data.pad == "fixed"
-        pattern = SlotPattern(feed.global_batch, first, count) if is_fixed else None
-        self.training.follow(pattern, step=step, last_step=self.steps)
+    def read_on(self, step: int) -> Follower:
+        """Begin to fetch the data that is needed after `step` steps; the caller closes it."""
+        rank = self.world.rank
+        pattern = find_pattern(self.feed, range(rank, rank + 1))
+        return self.training.follow(pattern, step=step, last_step=self.steps)
 
     def origin(self) -> Origin:
         """What a checkpoint of this attempt belongs to."""
@@ -95,6 +91,7 @@ def open_session(recipe: Recipe, world: World, *, fresh: bool) -> Session:
     training, validation = _open_data(recipe)
     steps = count_steps(recipe, training)
     feed = _build_feed(recipe, world, training, found)
+    training.check_room(find_pattern(feed, _node_ranks(world)))
     degrees = choose_degrees(recipe.parallel, world.size)
     seed_process(recipe.run.seed, world.rank)
     task = build_task(recipe, training)
@@ -125,6 +122,21 @@ def open_session(recipe: Recipe, world: World, *, fresh: bool) -> Session:
         validation=validation,
         steps=steps,
     )
+
+
+def find_pattern(feed: Feed, ranks: range) -> SlotPattern | None:
+    """The turns of every step that neighbouring ranks read; None where they may be any."""
+    if feed.section.pad == "longest":  # micro-batches are made by length
+        return None
+    num_units = feed.global_batch // feed.micro_batch
+    shares = [share_units(num_units, rank=rank, num_processes=feed.world.size) for rank in ranks]
+    count = sum(share.count for share in shares)
+    return SlotPattern(feed.global_batch, shares[0].first * feed.micro_batch, count * feed.micro_batch)
+
+
+def _node_ranks(world: World) -> range:
+    first = world.rank - world.local_rank
+    return range(first, first + world.local_size)
 
 
 def build_task(recipe: Recipe, reader: SplitReader) -> Task:

@@ -16,6 +16,7 @@ ALONE = World(
     rank=0,
     size=1,
     local_rank=0,
+    local_size=1,
     host="h",
     device=torch.device("cpu"),
     control=None,  # type: ignore[arg-type]  # one process exchanges nothing

@@ -106,7 +106,10 @@ def test_the_parts_of_a_mixture_are_told_now_and_then_where_they_stand(
 
 
 def test_nothing_to_fetch_is_nothing_to_follow(started: list[tuple[Route, int | None, Planned]]) -> None:
-    assert follow(begin(plan(1)), None) is None
+    nothing = follow(begin(plan(1)), None)
+    nothing.advance(300)
+    nothing.close()
+    assert started == []
     follower = follow(begin(plan(1, 1)), None, "shards")
     follower.advance(300)
     follower.close()

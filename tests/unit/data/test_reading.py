@@ -8,9 +8,6 @@ import pytest
 
 from tests.unit.data.readings.support import Document, Tokens, document, epochs, located, section
 from torchrelay.core.errors import DataError
-from torchrelay.data.readings.documents import Documents, LabelledDocuments
-from torchrelay.data.readings.packed import BoundedWindows, PackedWindows
-from torchrelay.data.readings.packs import PlannedPacks
 from torchrelay.data.reading import (
     MOST_THREADS,
     check_split,
@@ -22,6 +19,9 @@ from torchrelay.data.reading import (
     may_mask,
     open_reading,
 )
+from torchrelay.data.readings.documents import Documents, LabelledDocuments
+from torchrelay.data.readings.packed import BoundedWindows, PackedWindows
+from torchrelay.data.readings.packs import PlannedPacks
 
 SHARDS: Sequence[Sequence[Document]] = [
     [document(7 * n, 3 + 5 * n % 17) for n in range(9)],

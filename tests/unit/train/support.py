@@ -103,6 +103,7 @@ def open_course(wanted: Recipe, *, fresh: bool = False) -> tuple[Session, Course
     course = Course(
         session=session,
         keeper=Keeper(session=session, sink=sink),
+        follower=session.read_on(0),
         sink=sink,
         samples=Heard(),
         stop=StopFlag(),

@@ -49,7 +49,8 @@ def test_a_rank_without_a_launcher_binds_itself_to_nobody() -> None:
 def test_a_rank_whose_launcher_is_gone_already_says_so() -> None:
     code = (
         "from torchrelay.train.signal import die_with_launcher\n"
-        "try:\n    die_with_launcher(999999)\nexcept Exception as error:\n    print(type(error).__name__, error)"
+        "try:\n    die_with_launcher(999999)\n"
+        "except Exception as error:\n    print(type(error).__name__, error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

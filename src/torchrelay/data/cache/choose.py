@@ -1,7 +1,7 @@
 """How the shards of a dataset are reached from here, and how they are fetched ahead."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from torchrelay.data.cache.stage import Progress, check_fits, choose_staged, sta
 from torchrelay.data.dataset import Dataset
 from torchrelay.data.figures import Meter
 from torchrelay.data.open_shards import OpenShards
-from torchrelay.data.order.outlook import SlotPattern
 from torchrelay.data.shard_bytes import LocalBytes, ShardBytes, join_key
 from torchrelay.recipe.data_schema import CacheSection
 from torchrelay.store.open import open_store
@@ -42,30 +41,38 @@ def open_bytes(dataset: Dataset, section: CacheSection = _DEFAULT) -> ShardBytes
     return NodeCache(origin, Folder(root), make_budget(section.size, root), meter=meter)
 
 
+def check_room(parts: Sequence[tuple[OpenShards[Any], Route]], section: CacheSection) -> None:
+    """RecipeError, with the figure needed, when the node's folder is too small for all parts together.
+
+    `Route.pattern` is here what all processes of the node read. Nothing is fetched.
+    """
+    cached = [(shards, route) for shards, route in parts if isinstance(shards.source, NodeCache)]
+    if not cached:
+        return
+    least = sum(least_bytes(shards.entries, r.order, r.slot, r.pattern) for shards, r in cached)
+    check_budget(make_budget(section.size, cache_folder(section))(), least, section.size)
+
+
 def start_planner(
     shards: OpenShards[Any],
     route: Route,
     section: CacheSection,
     *,
-    node: SlotPattern | None = None,
     stop: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Planner | None:
     """Fetch ahead for one reader, which must call `advance` as it reads and `close` in the end.
 
-    None where the shards do not go through the node's cache. `node`: what all processes of the node
-    read together, where that is known; `stop`: slot at which the run ends. With `staging: full` this
-    returns when all is here. RecipeError, with the figure needed, when the cache is too small.
+    None where the shards do not go through the node's cache. `stop`: slot at which the run ends. With
+    `staging: full` this returns when all is here; RecipeError, with the figure, when it would not fit.
     """
     cache = shards.source
     if not isinstance(cache, NodeCache):
         return None
-    budget, entries = cache.budget(), shards.entries
-    check_budget(budget, least_bytes(entries, route.order, route.slot, node or route.pattern), section.size)
-    planner = Planner(cache, entries, route)
+    planner = Planner(cache, shards.entries, route)
     if section.staging == "full":
-        needed = choose_staged(entries, route, stop)
-        check_fits(needed, budget)
+        needed = choose_staged(shards.entries, route, stop)
+        check_fits(needed, cache.budget())
         planner.start(0)
         try:
             stage(cache, needed, section.downloads, progress)

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.data.cache.support import SIZE, ToyStore, content, fill, open_cache, shard_files
 from torchrelay.core.errors import RecipeError
 from torchrelay.data.cache.agenda import Route
-from torchrelay.data.cache.choose import cache_folder, open_bytes, start_planner
+from torchrelay.data.cache.choose import cache_folder, check_room, open_bytes, start_planner
 from torchrelay.data.cache.fetched import FetchedBytes
 from torchrelay.data.cache.node_cache import NodeCache
 from torchrelay.data.dataset import Dataset
@@ -58,16 +58,24 @@ def open_toy(root: Path, budget: int) -> tuple[ToyStore, OpenShards[memoryview],
 
 def test_a_cache_that_is_too_small_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
     store, shards, route = open_toy(tmp_path, 11 * SIZE - 1)
+    check_room([(shards, route)], CacheSection(size=11 * SIZE))
     with pytest.raises(RecipeError, match="11,000 bytes"):
-        start_planner(shards, route, CacheSection(size=11 * SIZE - 1))
+        check_room([(shards, route)], CacheSection(size=11 * SIZE - 1))
     assert store.gets.total() == 0
 
 
-def test_what_the_whole_node_reads_counts(tmp_path: Path) -> None:
+def test_the_parts_of_a_mixture_need_room_together(tmp_path: Path) -> None:
     _, shards, route = open_toy(tmp_path, 8 * SIZE)
-    mine = route._replace(pattern=SlotPattern(8, 0, 1))
-    with pytest.raises(RecipeError, match="11,000 bytes"):
-        start_planner(shards, mine, CacheSection(size=8 * SIZE), node=SlotPattern(8, 0, 8))
+    check_room([(shards, route), (shards, route)], CacheSection(size=22 * SIZE))
+    with pytest.raises(RecipeError, match="22,000 bytes"):
+        check_room([(shards, route), (shards, route)], CacheSection(size=22 * SIZE - 1))
+
+
+def test_files_of_this_machine_need_no_room() -> None:
+    store = ToyStore()
+    shards = OpenShards(FetchedBytes(store, "", store, ""), fill(store, 2), lambda view, entry, index: view)
+    order = Order([1, 1], OrderSettings(seed=1, lanes=1, window_shards=1, shuffle=True))
+    check_room([(shards, Route(order, None, 0))], CacheSection(size=1))
 
 
 def test_full_staging_returns_when_all_is_here(tmp_path: Path) -> None:
