@@ -31,6 +31,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # so that the server ends too
     chosen = [study for study in STUDIES if study in options.only.split(",")]
     names = [name for name in NAMES if name in options.loaders.split(",")]
     contenders, lines = find_contenders(options.peers, names)

@@ -97,14 +97,14 @@ class TorchRelay:
         from torchrelay.train.feed import Feed
         from torchrelay.train.units import Share
 
-        self._workload, self._step = job.workload, 0
+        self._workload, self._batch, self._step = job.workload, job.batch, 0
         section = _section(job)
         self._reader = open_split(section, _store(job), TRAIN, seed=1, global_batch=job.batch)
         if state is not None:
             self._step = state["step"]
             self._reader.go_on(DataPosition.from_json(state["position"]), step=self._step)
         pattern = SlotPattern(job.batch, job.rank * job.share, job.share)
-        self._reader.follow(pattern, step=self._step, last_step=_ALL_STEPS)
+        self._follower = self._reader.follow(pattern, step=self._step, last_step=_ALL_STEPS)
         self._epoch_steps = -(-self._reader.num_samples // job.batch)
         self._feed = Feed(
             reader=self._reader,
@@ -120,8 +120,8 @@ class TorchRelay:
         """The steps up to the one with the epoch's last sample, which may hold some of the next epoch."""
         last = (self._step // self._epoch_steps + 1) * self._epoch_steps
         for (batch,) in self._feed.stream(self._step + 1, last):
+            self._follower.advance(self._step * self._batch)
             self._step += 1
-            self._reader.advance(self._step - 1)
             yield batch
 
     def size(self, batch: Any) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import meter
 from object_server import upload
-from started import Contender, Outcome, run_one, run_ranks
+from started import Contender, Outcome, run_one, run_ranks, shared_memory, sweep
 
 OURS = "torchrelay"
 NAMES = (OURS, "litdata", "mosaic", "webdataset", "datasets", "torchdata", "grain")
@@ -66,7 +66,10 @@ class Setting:
                 shutil.rmtree(used, ignore_errors=True)
                 Path(used).mkdir(parents=True)
         contender = replace(contender, environment={**contender.environment, **self.store})
-        return run_ranks(contender, job, self.folder / "run", limit_s=self.limit_s)
+        before = shared_memory()
+        outcomes = run_ranks(contender, job, self.folder / "run", limit_s=self.limit_s)
+        sweep(before)
+        return outcomes
 
     def interleaved(self, *, remote: bool) -> Iterator[tuple[int, Contender]]:
         """Every contender in turn, as often as there are rounds."""

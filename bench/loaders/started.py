@@ -119,6 +119,23 @@ def run_ranks(contender: Contender, job: meter.Job, folder: Path, *, limit_s: fl
     return [one.finish() for one in ranks]
 
 
+def shared_memory() -> set[str]:
+    """Names in /dev/shm."""
+    return set(os.listdir("/dev/shm"))
+
+
+def sweep(before: set[str]) -> None:
+    """Remove what has come to /dev/shm since and no living process has open: a later run would find it."""
+    used = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+            used |= {line.rpartition("/")[2] for line in lines if "/dev/shm/" in line}
+    for name in shared_memory() - before - used:
+        with contextlib.suppress(OSError):
+            Path("/dev/shm", name).unlink()
+
+
 def _environment(contender: Contender, folder: Path) -> dict[str, str]:
     """Folders of its own, one thread for arithmetic, and no question asked of any hub or metadata service."""
     keep = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")

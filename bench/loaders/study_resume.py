@@ -1,21 +1,23 @@
 """How long it takes to go on at 90 % of a long epoch, and what is left behind after kill -9."""
 
-import contextlib
 import os
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from setting import OURS, Setting
-from started import Contender, Outcome, Started
+from started import Contender, Outcome, Started, shared_memory, sweep
 from table import middle, short, spread, table
 
 HELD_S = 60.0
 SETTLE_S = 5.0
 """How long what is left behind may take to go away by itself."""
 VIRTUAL = 10_000_000_000
+ONE_LOCK = "ledger.lock"
+"""Our cache has one lock for good, which the kernel frees when its holder dies."""
 
 
 def study_resume(setting: Setting) -> str:
@@ -60,22 +62,25 @@ def _leftover_row(setting: Setting, contender: Contender) -> list[str]:
     for used in (folder, Path(job.cache or folder)):
         shutil.rmtree(used, ignore_errors=True)
         used.mkdir(parents=True, exist_ok=True)
-    shared = _names(Path("/dev/shm"))
+    before = shared_memory()
     first = Started(contender, job, folder / "first")
     if not _await(first):
-        return [contender.name, "-", "-", "-", "-", first.finish().why[:40]]
+        why = first.finish().why
+        sweep(before)
+        print(f"  {contender.name} did not come to read: {why[-300:]}", file=sys.stderr)
+        return [contender.name, "-", "-", "-", "-", "-"]
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
     time.sleep(SETTLE_S)
     left = [process for process in first.members() if process.pid != first.process.pid]
-    shm = _names(Path("/dev/shm")) - shared
+    shm = shared_memory() - before
     temporary = sum(path.is_file() for path in (folder / "first" / "tmp").rglob("*"))
     dead = _dead_files(Path(job.cache)) if job.cache else None
     again = Started(contender, job, folder / "again")
     started = "yes" if _await(again) else "no"
     first.finish()
     again.finish()
-    _remove(_names(Path("/dev/shm")) - shared)
+    sweep(before)
     return [contender.name, str(len(left)), str(len(shm)), str(temporary), _shown(dead), started]
 
 
@@ -90,21 +95,11 @@ def _await(one: Started) -> bool:
 
 
 def _dead_files(cache: Path) -> int:
-    """Files that are neither a whole shard nor what describes them: parts, locks, counts."""
-    words = ("tmp", "lock", ".cnt", "part", "partial")
-    return sum(path.is_file() and any(word in path.name for word in words) for path in cache.rglob("*"))
+    """Parts of files, and locks and counts that belong to one file or one process."""
+    words = ("tmp", "lock", ".cnt", "part")
+    found = [path.name for path in cache.rglob("*") if path.is_file() and path.name != ONE_LOCK]
+    return sum(any(word in name for word in words) for name in found)
 
 
 def _shown(count: int | None) -> str:
     return "-" if count is None else str(count)
-
-
-def _names(folder: Path) -> set[str]:
-    return set(os.listdir(folder))
-
-
-def _remove(names: set[str]) -> None:
-    """Shared memory that our own children made and left."""
-    for name in names:
-        with contextlib.suppress(OSError):
-            (Path("/dev/shm") / name).unlink()
