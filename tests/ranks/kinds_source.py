@@ -43,3 +43,16 @@ def decode(
     values = np.asarray(sample[matrix], np.float32) / 30
     noise = rng.standard_normal(values.shape, np.float32) if training else 0
     return {"x": values + np.float32(0.1) * noise, "label": np.int64(int(sample[label]))}
+
+
+def decode_ragged(sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """The numbers of a sample, of which there are one to four, in an order that is drawn."""
+    return {"steps": rng.permutation(sample["steps"]), "label": np.int64(int(sample["label"]))}
+
+
+def collate(samples: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Filled up with zeros to four numbers each."""
+    x = np.zeros((len(samples), 4), np.float32)
+    for row, sample in zip(x, samples, strict=True):
+        row[: len(sample["steps"])] = sample["steps"] / 30
+    return {"x": x, "label": np.array([sample["label"] for sample in samples])}

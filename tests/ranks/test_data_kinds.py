@@ -2,6 +2,7 @@
 
 import csv
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,10 @@ pytestmark = pytest.mark.ranks
 ADOPTED = REPOSITORY / "tests/data/adopted"
 STEPS = 6
 DECODE = "data.decode=tests.ranks.kinds_source:decode"
+RAGGED = (
+    "data.decode=tests.ranks.kinds_source:decode_ragged",
+    "data.collate=tests.ranks.kinds_source:collate",
+)
 DECODER = {"decoder": {"layers": 1, "width": 16, "heads": 2}}
 MIXTURE = [{"dataset": "words", "weight": 3.0}, {"dataset": "other", "weight": 1.0}]
 
@@ -65,7 +70,9 @@ CASES = {
         is_measured=False,
     ),
     "parquet": Case(MATRIX, {"dataset": "parquet"}, (DECODE,), is_unpacked=True),
-    "litdata": Case(MATRIX, {"dataset": "litdata"}, (DECODE,), is_measured=False),
+    "litdata, put together by a function": Case(
+        classifier(["x"], 4), {"dataset": "litdata"}, RAGGED, how=("train.micro_batch=2",), is_measured=False
+    ),
     "litdata tokens": Case(
         DECODER, {"dataset": "litdata-tokens", "sequence_length": 16}, is_measured=False
     ),
@@ -227,6 +234,7 @@ def test_killed_at_random_steps_and_resumed_it_ends_bitwise_equal(
     cut.train(*settings, nproc=2)
     whole.train(*settings, nproc=2)
     assert len(cut.kind("resume")) == 2
+    assert not list(Path(tempfile.gettempdir()).glob("*"))  # neither sockets, locks nor anything else
     assert cut.losses() == whole.losses()
     assert cut.newest() == whole.newest()
     assert cut.sample_ids() == whole.sample_ids() == whole.planned_ids(*settings, steps=LONG_STEPS)

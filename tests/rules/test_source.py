@@ -1,5 +1,6 @@
 """Sizes, names and shapes of the source; each rule is shown to fail on a counter-example."""
 
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,19 @@ def test_modules_hold_no_state_that_changes() -> None:
     text = "cache = {}\n_seen: set[int] = set()\nTABLE = {}\n__all__ = []"
     assert source.mutable_globals(text) == ["1: cache", "2: _seen"]
     assert source.mutable_globals("def f():\n    global x\n    x = 1") == ["2: global"]
+
+
+SHARED = re.compile(
+    r"shared_memory|/dev/shm|SemLock|sem_open|torch\.multiprocessing|share_memory_|\bos\.fork\b|\"fork\"|'fork'"
+)
+"""What outlives a process that is killed, and forks, which copy threads' locks in whatever state they are."""
+
+
+def test_nothing_is_shared_that_outlives_a_killed_process() -> None:
+    found = [shown(path) for path in python_files("src") if SHARED.search(path.read_text())]
+    assert found == []
+    assert all(map(SHARED.search, ["from multiprocessing import shared_memory", 'get_context("fork")']))
+    assert SHARED.search("No pickle, no shared memory; a forked child is told") is None
 
 
 def test_unit_tests_mirror_the_package() -> None:

@@ -176,8 +176,9 @@ def test_ranks_and_their_workers_fetch_every_shard_of_a_bucket_once_and_tell_wha
     assert fault_proxy.fetched(f"*raw-{name}/*.mds") == wanted
     told = [record["fetch"] or {} for record in records(tmp_path / "run", "step")]
     fetched = sum(figures.get("fetched_bytes", 0) for figures in told)
-    assert fetched == sum(entry.bytes for entry in shards["train"])
-    assert sum(figures.get("fetches", 0) for figures in told) == len(shards["train"])
+    total = sum(entry.bytes for entry in shards["train"])
+    # What a worker fetches because it is faster than its rank is not told.
+    assert fetched == total if staging == "full" else 0 < fetched <= total
     assert sum(figures.get("fetch_seconds", 0) for figures in told) > 0
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torchrelay.core.errors import DataError
 from torchrelay.data.order.permutation import make_key, mix, permute
 
-ORDER_VERSION = 1
+ORDER_VERSION = 2
 """Goes into a run's position; changes whenever the same slot would give another sample."""
 
 BLOCK_SLOTS = 1024
@@ -62,6 +62,8 @@ class _Layout(NamedTuple):
     """First position of each on the line, and its end, [shards + 1]."""
     lane_first: Ints
     """Place in `shards` of each lane's first shard, [lanes]."""
+    lane_stop: Ints
+    """Place after each lane's last shard, [lanes]."""
     key: np.uint64
 
 
@@ -80,6 +82,8 @@ class Line(NamedTuple):
     """First position of each lane, and the end, [lanes + 1]."""
     lane_first: Ints
     """Place in `shards` of each lane's first shard, [lanes]."""
+    lane_stop: Ints
+    """Place after each lane's last shard, [lanes]."""
     window_shards: int
 
 
@@ -157,7 +161,7 @@ class Order:
         first_slot, window = epoch * self.num_samples, self._settings.window_shards
         if not self._settings.shuffle:
             starts = np.append(self._bases[self._filled], self.num_samples)
-            return Line(first_slot, self._filled, starts, 0, starts[:0], starts[:0], window)
+            return Line(first_slot, self._filled, starts, 0, starts[:0], starts[:0], starts[:0], window)
         layout = next((known for known in self._layouts if known.epoch == epoch), None)
         layout = layout or self._lay_out(epoch)
         return Line(
@@ -167,6 +171,7 @@ class Order:
             self.lanes,
             self._lane_starts,
             layout.lane_first,
+            layout.lane_stop,
             window,
         )
 
@@ -177,11 +182,11 @@ class Order:
         positions = lane_from + rows
         shards = np.searchsorted(layout.starts, positions, side="right") - 1
         lane_first = layout.lane_first[lanes]
-        windows = (shards - lane_first) // self._settings.window_shards
-        first = lane_first + windows * self._settings.window_shards
-        last = np.minimum(first + self._settings.window_shards, len(layout.shards))
-        start = np.maximum(lane_from, layout.starts[first])
-        stop = np.minimum(lane_to, layout.starts[last])
+        windows, first, last = cut_windows(
+            shards - lane_first, layout.lane_stop[lanes] - lane_first, self._settings.window_shards
+        )
+        start = np.maximum(lane_from, layout.starts[lane_first + first])
+        stop = np.minimum(lane_to, layout.starts[lane_first + last])
         keys = mix(start.astype(np.uint64) ^ layout.key)
         inside = permute((positions - start).astype(np.uint64), (stop - start).astype(np.uint64), keys)
         found = _find(layout.starts, start + inside.astype(np.int64))
@@ -209,14 +214,26 @@ class Order:
         shards = self._filled[np.argsort(rank, kind="stable")]
         starts = np.concatenate([[0], np.cumsum(self._counts[shards])]).astype(np.int64)
         lane_first = np.searchsorted(starts, self._lane_starts[:-1], side="right") - 1
+        lane_stop = np.searchsorted(starts, self._lane_starts[1:] - 1, side="right")
         window_key = np.uint64(make_key(self._settings.seed, epoch, 1))
-        return _Layout(epoch, shards, starts, lane_first, window_key)
+        return _Layout(epoch, shards, starts, lane_first, lane_stop, window_key)
 
 
 def choose_lanes(lanes: int, window_shards: int, num_shards: int) -> int:
     """The largest divisor of `lanes` that leaves each lane about `window_shards` shards; at least 1."""
     most = max(1, num_shards // window_shards)
     return next(count for count in range(min(lanes, most), 0, -1) if lanes % count == 0)
+
+
+def cut_windows(offsets: Ints, counts: Ints, window_shards: int) -> tuple[Ints, Ints, Ints]:
+    """The window of the shard at `offsets` in a lane of `counts` shards: number, first offset, end.
+
+    A lane has as many windows as come nearest to `window_shards` shards each, all of one size but for
+    one shard. (Windows of just that size would leave a rest at the end that mixes badly.)
+    """
+    windows = np.maximum(1, (2 * counts + window_shards) // (2 * window_shards))
+    numbers = offsets * windows // counts
+    return numbers, -(-numbers * counts // windows), -(-(numbers + 1) * counts // windows)
 
 
 def _cut_lanes(num_samples: int, lanes: int) -> Ints:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchrelay.data.order.order import Ints, Line, Order
+from torchrelay.data.order.order import Ints, Line, Order, cut_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,12 @@ def _windows(line: Line, lanes: Ints) -> Outlook:
     """Every (lane, shard) pair of these lanes, with the rows of its window turned into slots."""
     lane_from, lane_to = line.lane_starts[lanes], line.lane_starts[lanes + 1]
     place_from = line.lane_first[lanes]
-    place_to = np.searchsorted(line.starts, lane_to - 1, side="right")
-    counts = place_to - place_from
+    counts = line.lane_stop[lanes] - place_from
     lane = np.repeat(np.arange(lanes.size), counts)
     offset = np.arange(lane.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    window = place_from[lane] + offset // line.window_shards * line.window_shards
-    window_end = np.minimum(window + line.window_shards, len(line.shards))
-    start = np.maximum(line.starts[window], lane_from[lane]) - lane_from[lane]
-    stop = np.minimum(line.starts[window_end], lane_to[lane]) - lane_from[lane]
+    _, first, end = cut_windows(offset, counts[lane], line.window_shards)
+    start = np.maximum(line.starts[place_from[lane] + first], lane_from[lane]) - lane_from[lane]
+    stop = np.minimum(line.starts[place_from[lane] + end], lane_to[lane]) - lane_from[lane]
     base = line.first_slot + lanes[lane]
     shards = line.shards[place_from[lane] + offset]
     return Outlook(shards, base + start * line.lanes, base + (stop - 1) * line.lanes)
