@@ -106,13 +106,18 @@ class _FunctionDecoder:
         self._seed = seed
         if "training" in _parameters(function):
             self._options.setdefault("training", training)
-        _check_call(function, "data.decode", name, (None, None), self._options)
+        self._takes_rng = not _accepts(function, (None,), self._options)
+        if self._takes_rng:
+            _check_call(function, "data.decode", name, (None, None), self._options)
 
     def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
         """See `Decoder`; an error of the function tells which sample it was given."""
-        rng = sample_generator(self._seed, epoch, sample_id)
         try:
-            arrays = self._function(sample, rng, **self._options)
+            if self._takes_rng:
+                rng = sample_generator(self._seed, epoch, sample_id)
+                arrays = self._function(sample, rng, **self._options)
+            else:
+                arrays = self._function(sample, **self._options)
         except BaseException as error:
             error.add_note(f"in data.decode {self._name}, given sample {sample_id} in epoch {epoch}")
             raise
@@ -162,6 +167,15 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # built in, or not callable, which is told when it is called
         return []
+
+
+def _accepts(function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
+    """Whether the function says that it can be called so."""
+    try:
+        inspect.signature(function).bind(*arguments, **options)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _check_call(

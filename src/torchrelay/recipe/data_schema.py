@@ -84,9 +84,9 @@ class DataSection(Section):
     `train.micro_batch` samples; so many short documents or few long ones. A step still has
     `train.global_batch` samples."""
     decode: str | None = None
-    """samples: `image`, or `package.module:function` called with a sample (a dict of columns) and a
-    `numpy.random.Generator` of that sample and epoch; returns a dict of arrays. Called from several
-    threads at a time."""
+    """samples: `image`, or `package.module:function` called with a sample (a dict of columns) and, if it
+    takes a second argument, a `numpy.random.Generator` of that sample and epoch; returns a dict of
+    arrays. Called from several threads at a time."""
     decode_options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of `decode`. Those of `image`, which gives `pixel_values` and `labels`: `column`,
     `label`, `size` (224 or [height, width]), `resize` (crop or squash), `mean` and `std` of the channels,

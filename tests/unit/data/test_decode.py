@@ -20,6 +20,7 @@ NUMBERS = (
 FUNCTIONS = """
 import numpy as np
 def noise(sample, rng, scale=1.0): return {"x": sample["x"] + scale * rng.random(2)}
+def alone(sample, scale=1.0): return {"x": scale * sample["x"]}
 def told(sample, rng, training): return {"t": training}
 def broken(sample, rng): raise KeyError("nothing")
 def odd(sample, rng): return [1]
@@ -81,6 +82,7 @@ def test_randomness_belongs_to_seed_epoch_and_sample() -> None:
 
     assert draw(3, 0) == draw(3, 0)
     assert len({draw(3, 0), draw(4, 0), draw(3, 1), draw(3, 0, seed=2)}) == 4
+    assert decoder("my_functions:alone", scale=2.0).decode({"x": np.ones(2)}, 0, 0)["x"].tolist() == [2, 2]
     assert decoder("my_functions:noise", scale=0.0).decode(sample, 0, 0)["x"].tolist() == [0, 0]
 
 
@@ -106,7 +108,7 @@ def test_what_is_no_array_is_named_with_the_sample(name: str, reason: str) -> No
 
 @pytest.mark.parametrize(("name", "options", "reason"), [
     ("my_functions:noise", {"size": 1}, "noise cannot be called with a sample, a numpy Generator"),
-    ("my_functions:pad", {}, "cannot be called"), ("my_functions:number", {}, "is int, not a function"),
+ ("my_functions:number", {}, "is int, not a function"),
     ("my_functions:nois", {}, "did you mean 'noise'"), ("no_such_module:f", {}, "cannot import"),
 ])  # fmt: skip
 def test_a_function_that_does_not_fit_is_found_before_the_first_sample(

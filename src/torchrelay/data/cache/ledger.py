@@ -138,9 +138,10 @@ class Ledger:
             return plan
 
     def look(self) -> Shelf:
-        """All complete shards; files of dead processes are removed."""
+        """All complete shards; files and plans of dead processes are removed."""
         with self._held():
             list_arriving(self._folder)
+            self._plans.read(self._folder.plans)
             return self._inventory.look()
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Samples of named columns, decoded and put together by functions of the recipe."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ from torchrelay.data.formats.sample import Sample, SampleShard
 from torchrelay.data.open_shards import OpenShards
 from torchrelay.data.order.order import Located
 from torchrelay.data.readings.rows import Ints, Rows
+
+THREADS_PAY_S = 200e-6
+"""Decoding time of a sample above which handing it to another thread costs less than it brings."""
 
 Arrays = dict[str, NDArray[Any]]
 Collate = Callable[[list[Arrays]], Arrays]
@@ -29,12 +33,14 @@ class DecodedSamples:
     def __init__(
         self, shards: OpenShards[SampleShard], decoder: Decoder, collate: Collate, *, threads: int
     ) -> None:
-        """`threads` > 1: the samples of a micro-batch are decoded side by side."""
+        """`threads` > 1: samples that take long are decoded side by side."""
         self._shards = shards
         self._decoder = decoder
         self._collate = collate
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
+        self._sample_s = 0.0
+        """What a sample of the last micro-batch took."""
 
     def read(self, located: Located, epochs: Ints) -> Rows:
         """See `Reading.read`."""
@@ -50,7 +56,7 @@ class DecodedSamples:
 
     def _decode_all(self, places: list[list[int]]) -> list[Arrays]:
         threads = min(self._threads, len(places))
-        if threads < 2:
+        if threads < 2 or self._sample_s < THREADS_PAY_S:
             return self._decode(places)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decode")
@@ -59,10 +65,14 @@ class DecodedSamples:
         return [arrays for piece in self._pool.map(self._decode, pieces) for arrays in piece]
 
     def _decode(self, places: list[list[int]]) -> list[Arrays]:
-        return [
-            self._decoder.decode(self._shards.shard(shard).sample(index), sample_id, epoch)
+        decode, shard_of = self._decoder.decode, self._shards.shard
+        begun = time.perf_counter()
+        found = [
+            decode(shard_of(shard).sample(index), sample_id, epoch)
             for shard, index, sample_id, epoch in places
         ]
+        self._sample_s = (time.perf_counter() - begun) / len(places)
+        return found
 
     def _first_filled(self) -> int:
         return next(number for number, entry in enumerate(self._shards.entries) if entry.samples)

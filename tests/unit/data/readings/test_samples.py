@@ -1,3 +1,5 @@
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 from tests.unit.data.readings.support import HeldBytes, located
 from torchrelay.data.manifest import ShardEntry
 from torchrelay.data.open_shards import OpenShards
-from torchrelay.data.readings.samples import Arrays, DecodedSamples
+from torchrelay.data.readings.samples import THREADS_PAY_S, Arrays, DecodedSamples
 
 ENTRIES = [
     ShardEntry(key=str(n), bytes=1, sha256="", xxh3_128="", samples=samples)
@@ -52,9 +54,11 @@ def open_samples(threads: int = 1) -> tuple[DecodedSamples, Decode]:
     return DecodedSamples(shards, decoder, collate, threads=threads), decoder
 
 
+@pytest.mark.parametrize("sample_s", [0.0, 1.0])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_samples_are_decoded_with_their_id_and_epoch_and_kept_in_order(threads: int) -> None:
+def test_samples_are_decoded_with_their_id_and_epoch_and_kept_in_order(threads: int, sample_s: float) -> None:
     reading, decoder = open_samples(threads)
+    reading._sample_s = sample_s
     places = [(1, 4), (2, 0), (1, 0), (2, 2), (1, 2)]
     rows = reading.read(located(*places), np.array([3, 3, 4, 4, 4]))
     expected = [[14, 104, 3], [20, 200, 3], [10, 100, 4], [22, 202, 4], [12, 102, 4]]
@@ -84,6 +88,29 @@ def test_an_error_of_a_thread_is_raised() -> None:
     def broken(*_: Any) -> Arrays:
         raise ZeroDivisionError("mine")
 
+    reading._sample_s = 1.0
     decoder.decode = broken  # type: ignore[method-assign]  # stands for a user's function that fails
     with pytest.raises(ZeroDivisionError, match="mine"):
         reading.read(located((1, 1), (1, 2), (1, 3)), np.zeros(3, np.int64))
+
+
+def test_threads_are_used_only_for_what_takes_long() -> None:
+    reading, decoder = open_samples(threads=3)
+    seen: list[str] = []
+    plain = decoder.decode
+
+    def slow(sample: dict[str, Any], sample_id: int, epoch: int) -> Arrays:
+        seen.append(threading.current_thread().name)
+        deadline_s = time.perf_counter() + 2 * THREADS_PAY_S
+        while time.perf_counter() < deadline_s:
+            pass
+        return plain(sample, sample_id, epoch)
+
+    decoder.decode = slow  # type: ignore[method-assign]  # stands for a user's function
+    here = threading.current_thread().name
+    places = located((1, 1), (1, 2), (1, 3))
+    reading.read(places, np.zeros(3, np.int64))
+    assert set(seen) == {here}
+    seen.clear()
+    reading.read(places, np.zeros(3, np.int64))
+    assert here not in seen
