@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Arrays = dict[str, NDArray[Any]]
 
 
-def decode(sample: Mapping[str, Any], rng: np.random.Generator) -> Arrays:
+def decode(sample: Mapping[str, Any]) -> Arrays:
     """The bytes as they are."""
     return {"image": np.frombuffer(sample["image"], np.uint8)}
 

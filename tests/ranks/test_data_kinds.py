@@ -2,7 +2,6 @@
 
 import csv
 import random
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,6 +146,8 @@ def place(
 ) -> Callable[[str, Case, int], Relay]:
     """Makes places with a recipe for a case; all of a test have one cache."""
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
 
     def make(name: str, case: Case, steps: int = STEPS) -> Relay:
         (tmp_path / name).mkdir()
@@ -219,7 +220,7 @@ KILLED = {
 
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_at_random_steps_and_resumed_it_ends_bitwise_equal(
-    place: Callable[..., Relay], name: str
+    place: Callable[..., Relay], tmp_path: Path, name: str
 ) -> None:
     case, choose = KILLED[name], random.Random(name)
     settings = [*case.settings, "checkpoint.every=5"]
@@ -234,7 +235,7 @@ def test_killed_at_random_steps_and_resumed_it_ends_bitwise_equal(
     cut.train(*settings, nproc=2)
     whole.train(*settings, nproc=2)
     assert len(cut.kind("resume")) == 2
-    assert not list(Path(tempfile.gettempdir()).glob("*"))  # neither sockets, locks nor anything else
+    assert list((tmp_path / "tmp").iterdir()) == []  # neither sockets, locks nor anything else
     assert cut.losses() == whole.losses()
     assert cut.newest() == whole.newest()
     assert cut.sample_ids() == whole.sample_ids() == whole.planned_ids(*settings, steps=LONG_STEPS)

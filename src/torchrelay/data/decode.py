@@ -17,7 +17,7 @@ from torchrelay.data.formats.mds_encoding import ANY_ARRAY
 from torchrelay.data.formats.sample import Sample, is_array
 from torchrelay.data.image_decode import ImageDecoder, parse_image_options
 from torchrelay.data.manifest import Column, Content
-from torchrelay.data.readings.randomness import sample_generator
+from torchrelay.data.readings.randomness import SampleRandomness
 from torchrelay.data.readings.samples import Arrays, Collate, Decoder
 from torchrelay.recipe.data_schema import DataSection
 
@@ -103,7 +103,7 @@ class _FunctionDecoder:
         self._name = name
         self._function = function
         self._options = dict(options)
-        self._seed = seed
+        self._randomness = SampleRandomness(seed)
         if "training" in _parameters(function):
             self._options.setdefault("training", training)
         self._takes_rng = not _accepts(function, (None,), self._options)
@@ -114,7 +114,7 @@ class _FunctionDecoder:
         """See `Decoder`; an error of the function tells which sample it was given."""
         try:
             if self._takes_rng:
-                rng = sample_generator(self._seed, epoch, sample_id)
+                rng = self._randomness.generator(epoch, sample_id)
                 arrays = self._function(sample, rng, **self._options)
             else:
                 arrays = self._function(sample, **self._options)

@@ -17,7 +17,7 @@ from torchrelay.core.errors import DataError, RecipeError
 from torchrelay.core.plugins import nearest
 from torchrelay.data.formats.sample import Sample, Value
 from torchrelay.data.manifest import Column
-from torchrelay.data.readings.randomness import sample_generator
+from torchrelay.data.readings.randomness import SampleRandomness
 from torchrelay.recipe.types import Listed, PositiveInt, Section
 
 _WHERE = "data.decode_options"
@@ -71,7 +71,7 @@ class ImageDecoder:
         self._label = _choose_label(options, columns)
         self._size = _read_size(options)
         self._mode = "RGB" if options.channels == 3 else "L"
-        self._seed = seed
+        self._randomness = SampleRandomness(seed)
         self._augment = options.augment if training else "none"
         scale, shift = _read_scale(options)
         self._scale = scale[:, None, None]
@@ -124,7 +124,7 @@ class ImageDecoder:
             box = middle_box(size, self._size)
         if self._augment == "none":
             return box, False
-        rng = sample_generator(self._seed, epoch, sample_id)
+        rng = self._randomness.generator(epoch, sample_id)
         flip = rng.random() < 0.5
         if self._augment == "crop_flip" and self._size is not None:
             box = random_box(rng, size, self._size) or box

@@ -15,7 +15,7 @@ from torchrelay.core.errors import DataError
 from torchrelay.core.plugins import load_object
 from torchrelay.data.manifest import TRAIN
 from torchrelay.data.order.order import Located
-from torchrelay.data.readings.randomness import sample_generator
+from torchrelay.data.readings.randomness import SampleRandomness
 from torchrelay.data.readings.rows import Ints, Rows, has_masked
 from torchrelay.recipe.data_schema import DataSection
 
@@ -91,7 +91,7 @@ class SourceReading:
 
     def __init__(self, source: Source, seed: int) -> None:
         self._source = source
-        self._seed = seed
+        self._randomness = SampleRandomness(seed)
         self._takes_rng = _takes_rng(source)
 
     def read(self, located: Located, epochs: Ints) -> Rows:
@@ -111,7 +111,7 @@ class SourceReading:
         if not self._takes_rng:
             return self._source.read(index)
         read: Callable[..., dict[str, NDArray[Any]]] = self._source.read
-        return read(index, rng=sample_generator(self._seed, epoch, index))
+        return read(index, rng=self._randomness.generator(epoch, index))
 
 
 def open_source_reading(source: Source, seed: int) -> SourceReading | ArraysReading:
