@@ -123,7 +123,7 @@ def test_a_store_that_cannot_be_reached_is_found_fast(relay: Relay, monkeypatch:
     assert time.monotonic() - began_s < 25
     assert "s3://bucket/place/runs/" in failed.stderr
     assert "cannot be reached" in failed.stderr
-    assert "hint: check that the bucket exists and AWS_ENDPOINT_URL" in failed.stderr
+    assert "hint: check AWS_ENDPOINT_URL and AWS_REGION" in failed.stderr
 
 
 @pytest.mark.parametrize("file", ["store", "store/runs"])

@@ -50,7 +50,8 @@ class DataSection(Section):
     parts that are dropped count from where a run resumes; validation reads all parts, one after the
     other."""
     curriculum: Listed[CurriculumPoint] = safe(())
-    """Later weights of the mixture, in ascending order of `at`."""
+    """Later weights of the mixture, in ascending order of `at`. A point that lies behind a run holds: to
+    go on with other weights change that point, or add one."""
     migrate_from: str | None = safe(None)
     """Version (its first digits) that a resumed run has read so far: allows another version of the
     dataset, which is read from its start from then on."""
