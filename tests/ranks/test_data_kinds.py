@@ -56,10 +56,24 @@ IMAGES = Case(
     {"dataset": "pictures", "decode": "image", "decode_options": {"size": 8, "augment": "crop_flip"}},
     how=("data.workers=1", "data.prefetch=2"),
 )
+VIT = {
+    "model_type": "vit",
+    "image_size": 8,
+    "patch_size": 4,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+IMAGE_CLASSES = {"decoder": None, "huggingface": {"config": VIT, "task": "image-classification"}}
 MATRIX = classifier(["x"], 6)
 
 CASES = {
     "images": IMAGES,
+    "images, ddp": IMAGES._replace(model=IMAGE_CLASSES, how=("parallel.engine=ddp",)),
+    "images, fsdp": IMAGES._replace(
+        model=IMAGE_CLASSES, how=("parallel.engine=fsdp", "train.micro_batch=3", "train.recompute=full")
+    ),
     "table": Case(classifier(["height", "width"], 2), {"dataset": "flowers"}, how=("data.prefetch=1",)),
     "arrays without validation": Case(classifier(["x"], 6), {"dataset": "arrays"}, is_measured=False),
     "mds": Case(MATRIX, {"dataset": "mds"}, (DECODE,), how=("data.workers=1",), epoch=72 // 24),

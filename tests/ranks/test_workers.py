@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.ranks import worker_source
 from tests.unit.checkpoint.support import ALONE
 from torchrelay.core.errors import DataError
 from torchrelay.data.build.sample_writer import ShardContent, write_sample_shard
+from torchrelay.data.dataset import open_dataset
+from torchrelay.data.figures import Figures
 from torchrelay.data.formats.mds import SampleEncoder
 from torchrelay.data.loader import SplitReader, open_split
 from torchrelay.data.manifest import BuildRecord, Column, Content, make_manifest
@@ -100,7 +104,7 @@ def test_a_rank_reads_the_same_steps_with_any_number_of_workers(
             assert all(batch.tensors[name].equal(tensor) for name, tensor in other.tensors.items())
 
 
-def write_samples(folder: Path) -> Store:
+def write_samples(folder: Path, name: str = "d", *, packed: bool = False) -> Store:
     """A dataset of 40 samples in 5 shards: the bytes of their numbers."""
     store = open_store(str(folder))
     columns = (Column(name="data", dtype="bytes"),)
@@ -109,10 +113,11 @@ def write_samples(folder: Path) -> Store:
     for first in range(0, 40, 8):
         pieces = [encoder.encode({"data": n.to_bytes(4, "little")}) for n in range(first, first + 8)]
         content = ShardContent(pieces, [len(piece) for piece in pieces], np.arange(8, dtype=np.uint64))
-        shards.append(write_sample_shard(store, "datasets/d", encoder.header, content))
+        entry = write_sample_shard(store, f"datasets/{name}", encoder.header, content)
+        shards.append(worker_source.pack(store, entry) if packed else entry)
     splits = {"train": tuple(shards)}
     content_of_all = Content(kind="samples", format="mds", splits=splits, columns=columns)
-    publish(store, make_manifest("d", content_of_all, BuildRecord(arguments={}, code="", created="")), None)
+    publish(store, make_manifest(name, content_of_all, BuildRecord(arguments={}, code="", created="")), None)
     return store
 
 
@@ -133,6 +138,80 @@ def test_samples_of_a_store_are_decoded_the_same_anywhere_and_after_a_resume(tmp
     for batch, other in zip(pool.read(iter(wanted)), expected, strict=True):
         assert batch.sample_ids.tolist() == other.sample_ids.tolist()
         assert all(batch.tensors[name].equal(tensor) for name, tensor in other.tensors.items())
+
+
+def feed_of(store: Store, **data: Any) -> Feed:
+    """A rank that runs every step of 8 samples alone, as 2 micro-batches."""
+    section = DataSection(**{"lanes": 2, "window_shards": 2, "decode": f"{SOURCE}:decode", **data})
+    return Feed(
+        reader=open_split(section, store, "train", seed=3, global_batch=8),
+        world=ALONE,
+        share=share_units(2, rank=0, num_processes=1),
+        global_batch=8,
+        micro_batch=4,
+        seed=3,
+        section=section,
+    )
+
+
+MIXTURE = ({"dataset": "d", "weight": 0.7}, {"dataset": "e", "weight": 0.3})
+
+
+def test_a_mixture_with_gaps_is_read_the_same_with_any_workers_and_prefetch(tmp_path: Path) -> None:
+    store = write_samples(tmp_path)
+    write_samples(tmp_path, "e")
+
+    def steps(workers: int, prefetch: int, skip: tuple[str, ...]) -> list[Any]:
+        feed = feed_of(store, mixture=MIXTURE, skip=skip, workers=workers, prefetch=prefetch)
+        with closing(feed.stream(2, 13)) as stream:
+            batches = [batch for step in stream for batch in step]
+        return [
+            (batch.sample_ids.tolist(), {name: t.tolist() for name, t in batch.tensors.items()})
+            for batch in batches
+        ]
+
+    skip = ("5..7", "30..42")
+    expected = steps(0, 0, skip)
+    assert len(expected) == 24
+    assert {sample >= 40 for ids, _ in expected for sample in ids} == {True, False}  # of both parts
+    assert steps(0, 0, ()) != expected
+    for workers, prefetch in ((0, 3), (1, 0), (1, 1), (2, 0), (2, 1), (2, 4)):
+        assert steps(workers, prefetch, skip) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sample_that_the_function_cannot_decode_is_named_and_can_be_left_out(
+    workers: int, tmp_path: Path
+) -> None:
+    store = write_samples(tmp_path)
+    options = {"dataset": "d", "decode_options": {"broken": 21}, "workers": workers}
+    with pytest.raises(DataError) as caught:
+        list(feed_of(store, skip=("2..5",), **options).stream(1, 5))
+    error, shard = caught.value, open_dataset(store, "d").manifest.splits["train"][2].key
+    turns = feed_of(store, skip=("2..5",), **options).reader.locate(np.arange(40)).located.sample_ids
+    slot = turns.tolist().index(21) + 3
+    lines = Path(worker_source.__file__).read_text().splitlines()
+    line = lines.index("    if number == broken:") + 2
+    assert error.message == (
+        f"sample 21, slot {slot}, epoch 0 (sample 5 of shard {shard}): data.decode {SOURCE}:decode raised "
+        f"ZeroDivisionError: wrong on purpose at {worker_source.__file__}:{line}"
+    )
+    assert error.hint == f'mend the function; or leave it out with data.skip: ["{slot}..{slot + 1}"]'
+    assert "wrong on purpose" in str(error.__cause__)
+    list(feed_of(store, skip=("2..5", f"{slot}..{slot + 1}"), **options).stream(1, 4))
+
+
+def test_what_workers_fetch_is_told_by_their_rank(tmp_path: Path) -> None:
+    store = write_samples(tmp_path / "store", packed=True)
+    cache = {"folder": str(tmp_path / "cache"), "size": "1GiB"}
+    feed = feed_of(store, dataset="d", workers=2, cache=cache)
+    list(feed.stream(1, 5))
+    figures = feed.reader.figures()
+    assert figures is not None
+    assert figures.fetches == 5 <= figures.misses  # nobody fetches ahead here, so the workers did
+    entries = open_dataset(store, "d").manifest.splits["train"]
+    assert figures.fetched_bytes == sum(entry.bytes for entry in entries)
+    assert feed.reader.figures() == Figures()
 
 
 def test_where_nothing_is_wanted_nothing_is_given() -> None:

@@ -3,14 +3,21 @@
 Workers open it anew, so what it is to do comes with the options.
 """
 
+import gzip
+import hashlib
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
+
+from torchrelay.data.manifest import ShardEntry
+from torchrelay.store.base import Store
 
 
 class Numbers:
@@ -71,7 +78,27 @@ def texts(split: str) -> Numbers:
     return _Texts(4, "", -1, ".")
 
 
-def decode(sample: dict[str, Any], rng: np.random.Generator, scale: int = 1) -> dict[str, NDArray[Any]]:
+def decode(
+    sample: dict[str, Any], rng: np.random.Generator, scale: int = 1, broken: int = -1
+) -> dict[str, NDArray[Any]]:
     """What `data.decode` names: a number from the bytes of the sample, and one drawn for it."""
     number = int.from_bytes(sample["data"], "little") * scale
+    if number == broken:
+        raise ZeroDivisionError("wrong on purpose")
     return {"x": np.array([number]), "drawn": rng.random(2, np.float32)}
+
+
+def pack(store: Store, entry: ShardEntry) -> ShardEntry:
+    """The shard compressed, so that it is read from the node's cache even from a folder."""
+    raw = store.get(f"datasets/d/{entry.key}")
+    data = gzip.compress(raw)
+    store.put(f"datasets/d/{entry.key}.gz", data)
+    return replace(
+        entry,
+        key=f"{entry.key}.gz",
+        bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        xxh3_128=xxhash.xxh3_128_hexdigest(data),
+        unpack="gzip",
+        unpacked_bytes=len(raw),
+    )

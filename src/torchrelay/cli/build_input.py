@@ -1,13 +1,14 @@
 """What `torchrelay data build` is to read: one input from the options of the command line."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.core.errors import RecipeError
-from torchrelay.core.plugins import load_object
 
 if TYPE_CHECKING:
     from torchrelay.data.build.sample_input import SampleInput
@@ -46,6 +47,8 @@ class InputOptions:
 def choose_input(options: InputOptions) -> "Input | Sequence[SampleInput]":
     """The documents or samples that the options name; RecipeError when they do not go together."""
     kind = _only_kind(options)
+    if kind == "python":
+        _let_import_here()
     values = [*options.inputs[kind], *options.more]
     if options.more and kind not in PATTERNS:
         raise RecipeError(f"--{kind} takes no files, but {options.more[0]!r} stands after the name")
@@ -60,6 +63,13 @@ def choose_input(options: InputOptions) -> "Input | Sequence[SampleInput]":
     if options.split_field is not None:
         raise RecipeError("--split-field belongs to documents; use --validation-from for samples")
     return _samples(kind, values, options)
+
+
+def _let_import_here() -> None:
+    """A function may lie in the current folder, as for the ranks of `train`; workers get the same path."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def parse_options(words: Iterable[str], name: str) -> dict[str, Any]:
@@ -99,8 +109,10 @@ def _holds_documents(kind: str, values: Sequence[str], options: InputOptions) ->
 
 def _gives_text(reference: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the first thing that a function gives is a text."""
-    found = load_object(reference, "--python")(**arguments)
-    first = next(iter(found), None) if isinstance(found, Iterable) else None
+    from torchrelay.data.build.user_code import call_function, iterate
+
+    found = call_function(reference, arguments)
+    first = next(iterate(reference, found, "item"), None) if isinstance(found, Iterable) else None
     return isinstance(first, str | bytes)
 
 
@@ -159,7 +171,10 @@ def _sample_files(
     if kind == "npz":
         return NpzFiles(patterns=patterns, split=split, rows=not options.whole)
     if kind == "csv":
-        return CsvFiles(patterns=patterns, split=split, delimiter=options.delimiter)
+        delimiter = "\t" if options.delimiter == "\\t" else options.delimiter
+        if len(delimiter) != 1:
+            raise RecipeError(f"--delimiter is one character, not {delimiter!r}")
+        return CsvFiles(patterns=patterns, split=split, delimiter=delimiter)
     if kind == "tar":
         return TarFiles(patterns=patterns, split=split)
     if kind == "npy":

@@ -21,7 +21,7 @@ QUIET_S = 10.0
 @contextmanager
 def build_progress(unit: str) -> "Iterator[Callable[[Status], None]]":
     """Shows what it is called with, on stderr; `unit` is what the items of the build are."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, highlight=False)
     if not console.is_terminal:
         yield PlainLines(unit, time.monotonic, lambda line: typer.echo(line, err=True)).show
         return
@@ -35,13 +35,29 @@ def build_progress(unit: str) -> "Iterator[Callable[[Status], None]]":
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None, details="")
         details = Details(unit, time.monotonic)
-        yield lambda status: progress.update(
-            task,
-            description=status.phase,
-            completed=status.done,
-            total=status.total,
-            details=details.tell(status),
-        )
+
+        def show(status: "Status") -> None:
+            if status.is_resumed:
+                progress.console.print(tell_resumed(status))
+                return
+            progress.update(
+                task,
+                description=status.phase,
+                completed=status.done,
+                total=status.total,
+                details=details.tell(status),
+            )
+
+        yield show
+
+
+def tell_resumed(status: "Status") -> str:
+    """What an earlier process of the build left."""
+    about = ""
+    if status.total and 0 < status.done < status.total:
+        about = f" of about {max(status.shards, round(status.shards * status.total / status.done)):,}"
+    count, verb = f"{status.shards:,}{about}", "is" if status.shards == 1 and not about else "are"
+    return f"going on: {count} {'shard' if verb == 'is' else 'shards'} {verb} there"
 
 
 class Details:
@@ -63,7 +79,8 @@ class Details:
         begun, before = self._first
         speed = (status.items - before) / (now - begun) if now > begun else 0.0
         rate = format_bytes(speed) if self._unit == "bytes" else f"{format_count(speed)} {self._unit}"
-        return f"{format_count(status.documents)} documents, {rate}/s, {status.shards:,} shards"
+        documents = f"{format_count(status.documents)} document{'s'[: status.documents != 1]}"
+        return f"{documents}, {rate}/s, {status.shards:,} shard{'s'[: status.shards != 1]}"
 
 
 class PlainLines:
@@ -77,6 +94,9 @@ class PlainLines:
 
     def show(self, status: "Status") -> None:
         """Write a line, if the last one is long enough ago."""
+        if status.is_resumed:
+            self._write(tell_resumed(status))
+            return
         details = self._details.tell(status)
         now = self._clock()
         if now - self._last < QUIET_S:

@@ -8,7 +8,7 @@ import typer
 
 from torchrelay.cli.data_view import show_tokenizer, split_table
 from torchrelay.cli.option import DEFAULT_STORE, StoreOption
-from torchrelay.cli.table import make_console, print_lines, progress_bar
+from torchrelay.cli.table import make_console, print_lines, print_table, progress_bar, wrap
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.units import parse_fraction
 from torchrelay.data.manifest import SPLITS
@@ -102,8 +102,7 @@ def _share(text: str) -> float:
 
 def _print_result(result: "AdoptResult", store: str) -> None:
     manifest = result.manifest
-    console = make_console()
-    console.print(split_table(manifest))
+    print_table(split_table(manifest))
     known = f"ref {result.ref}" if result.is_new else f"exists already as ref {result.ref}, nothing new"
     at = "" if store == DEFAULT_STORE else f" --store {store}"
     lines = {
@@ -111,9 +110,9 @@ def _print_result(result: "AdoptResult", store: str) -> None:
         "where": f"{open_store(store).url}/datasets/{manifest.name}",
         "data": f"{manifest.base} (read from there, so keep it)",
         "format": manifest.content.format,
-        "columns": ", ".join(f"{column.name} {column.dtype}" for column in manifest.content.columns),
+        "columns": wrap(", ".join(f"{column.name} {column.dtype}" for column in manifest.content.columns)),
         "tokenizer": show_tokenizer(manifest),
         "left out": f"{manifest.build.skipped:,} files or documents" if manifest.build.skipped else "",
         "next": f"torchrelay data show {manifest.name}{at}; in a recipe: data.dataset: {manifest.name}",
     }
-    print_lines(console, {name: line for name, line in lines.items() if line})
+    print_lines(make_console(), {name: line for name, line in lines.items() if line})

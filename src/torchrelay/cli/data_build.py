@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # numpy is imported by the commands that need it; the others 
     from torchrelay.data.build.unit import Input
 
 _Value = TypeVar("_Value")
+_STOPPED = 130
 _Globs = Annotated[list[str] | None, typer.Option(metavar="GLOB")]
 
 
@@ -55,6 +56,8 @@ _TEXT = "Text"
 _SAMPLES = "Samples"
 _SPLITS = "Splits"
 _RUN = "How it is done"
+_VALIDATION = "5%"
+_TEST = "0%"
 
 
 def build(
@@ -119,11 +122,20 @@ def build(
         LongChoice, typer.Option(help="What becomes of documents longer than a pack.")
     ] = LongChoice.REFUSE,
     validation: Annotated[
-        str, typer.Option(metavar="SHARE", help="Share kept for validation.", rich_help_panel=_SPLITS)
-    ] = "5%",
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share kept for validation.",
+            rich_help_panel=_SPLITS,
+            show_default=_VALIDATION,
+        ),
+    ] = None,
     test: Annotated[
-        str, typer.Option(metavar="SHARE", help="Share kept for test.", rich_help_panel=_SPLITS)
-    ] = "0%",
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="Share kept for test.", rich_help_panel=_SPLITS, show_default=_TEST
+        ),
+    ] = None,
     split: Annotated[
         SplitChoice,
         typer.Option(help="Keep whole documents, or the tail of each.", rich_help_panel=_SPLITS),
@@ -166,20 +178,29 @@ def build(
 
     The same command goes on where it was when it was killed before.
     """
-    request = _request(context.params)
+    try:
+        result = _build(name, context.params, store)
+    except KeyboardInterrupt:
+        typer.echo("stopped; run the same command to go on", err=True)
+        raise typer.Exit(_STOPPED) from None
+    _print_result(result, store)
+
+
+def _build(name: str, given: dict[str, Any], store: str) -> "BuildResult":
+    request = _request(given)
     from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
 
     with build_progress("tokens" if isinstance(request, BuildRequest) else "bytes") as report:
-        result = build_dataset(open_store(store), name, request, progress=report)
-    _print_result(result, store)
+        return build_dataset(open_store(store), name, request, progress=report)
 
 
 def _request(given: dict[str, Any]) -> "BuildRequest | SampleRequest":
     """What the options of the command line ask for."""
     source = choose_input(_input_options(given))
     settings = {
-        "validation": _parse("--validation", parse_fraction, given["validation"]),
-        "test": _parse("--test", parse_fraction, given["test"]),
+        "validation": _parse("--validation", parse_fraction, given["validation"] or _VALIDATION),
+        "test": _parse("--test", parse_fraction, given["test"] or _TEST),
+        "shares_asked": given["validation"] is not None or given["test"] is not None,
         "shard_bytes": _parse("--shard-size", parse_bytes, given["shard_size"]),
         "on_bad": str(given["on_bad"]),
         "processes": given["processes"] or _count_cores(),
@@ -269,7 +290,9 @@ def _print_result(result: "BuildResult", store: str) -> None:
     manifest = result.manifest
     console = make_console()
     console.print(split_table(manifest))
-    known = f"ref {result.ref}" if result.is_new else f"exists already as ref {result.ref}, nothing new"
+    known = (
+        f"ref {result.ref}" if result.is_new else f"exists already as ref {result.ref}, {_checked(result)}"
+    )
     lines = {
         "version": f"{manifest.short_version} ({known})",
         "where": f"{open_store(store).url}/datasets/{manifest.name}",
@@ -282,10 +305,20 @@ def _print_result(result: "BuildResult", store: str) -> None:
         typer.echo(f"skipped: {problem}", err=True)
     if result.skipped_list is not None:
         count = manifest.build.skipped
-        typer.echo(f"{count:,} bad inputs were left out; all of them: {result.skipped_list}", err=True)
+        were = "bad input was" if count == 1 else "bad inputs were"
+        typer.echo(f"{count:,} {were} left out; all of them: {result.skipped_list}", err=True)
+
+
+def _checked(result: "BuildResult") -> str:
+    """What a build of a version that was there already has done."""
+    if not result.healed:
+        return "checked, nothing new"
+    return f"{result.healed:,} lost or damaged shard{'s'[: result.healed != 1]} written anew"
 
 
 def _describe_content(result: "BuildResult") -> dict[str, str]:
+    from torchrelay.data.build.document import say_count
+
     content = result.manifest.content
     lines: dict[str, str] = {}
     if content.tokenizer is not None:
@@ -297,7 +330,7 @@ def _describe_content(result: "BuildResult") -> dict[str, str]:
     if content.pack_length is not None:
         lines["packs"] = _describe_packs(result)
     if result.empty_documents:
-        lines["left out"] = f"{result.empty_documents:,} documents without text"
+        lines["left out"] = f"{say_count(result.empty_documents, 'document')} without text"
     if result.notes:
         lines["note"] = "; ".join(result.notes)
     return lines
@@ -307,6 +340,7 @@ def _describe_packs(result: "BuildResult") -> str:
     content = result.manifest.content
     shards = [shard for shards in content.splits.values() for shard in shards]
     packs, tokens = sum(shard.packs for shard in shards), sum(shard.tokens for shard in shards)
-    cut = f"; {result.truncated:,} documents were cut" if result.truncated else ""
+    were = "document was" if result.truncated == 1 else "documents were"
+    cut = f"; {result.truncated:,} {were} cut" if result.truncated else ""
     full = tokens / (packs * (content.pack_length or 1))
     return f"{packs:,} of {content.pack_length:,} tokens, {full:.1%} full{cut}"

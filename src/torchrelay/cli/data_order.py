@@ -8,9 +8,9 @@ import typer
 
 from torchrelay.cli.data_view import DatasetArgument
 from torchrelay.cli.option import DEFAULT_STORE, JsonOption, StoreOption
-from torchrelay.cli.table import make_console, make_table
+from torchrelay.cli.table import make_table, print_table
 from torchrelay.core.errors import RecipeError
-from torchrelay.data.dataset import open_dataset
+from torchrelay.data.dataset import check_has_split, open_dataset
 from torchrelay.data.manifest import Manifest
 from torchrelay.store.open import open_store
 
@@ -33,7 +33,7 @@ def order(
     first: Annotated[int, typer.Option("--from", min=0, help="First slot.")] = 0,
     stop: Annotated[int, typer.Option("--to", min=0, help="Slot after the last.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="run.seed of the recipe.")] = 1,
-    split: Annotated[str, typer.Option(help="train or validation.")] = "train",
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
     reading: Annotated[ReadingChoice, typer.Option(help="What a sample is.")] = ReadingChoice.AUTO,
     sequence_length: Annotated[int, typer.Option(min=1, help="Predicted tokens of a sample.")] = 1024,
     lanes: Annotated[int, typer.Option(min=1, help="data.lanes of the recipe.")] = 64,
@@ -56,6 +56,7 @@ def order(
     if stop <= first:
         raise RecipeError(f"--to {stop} is not above --from {first}")
     opened = open_dataset(open_store(store), dataset)
+    check_has_split(opened.manifest, split)
     rows = _trace_rows(section, opened.manifest, split, seed, range(first, stop))
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
@@ -63,7 +64,7 @@ def order(
     table = make_table("slot", "epoch", "lane", "window", "shard", "index", "sample id")
     for row in rows:
         table.add_row(*(f"{value:,}" for value in row.values()))
-    make_console().print(table)
+    print_table(table)
 
 
 def _trace_rows(

@@ -1,6 +1,7 @@
 """`torchrelay data list|show|verify`: what there is, and whether it is sound."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -8,12 +9,13 @@ import typer
 from rich.table import Table
 
 from torchrelay.cli.option import DEFAULT_STORE, JsonOption, StoreOption
-from torchrelay.cli.table import make_console, make_table, print_lines, progress_bar
-from torchrelay.core.errors import DataError
+from torchrelay.cli.table import WIDTH, make_console, make_table, print_lines, print_table, progress_bar, wrap
+from torchrelay.core.errors import DataError, NotFoundError
 from torchrelay.core.units import format_bytes, format_count
 from torchrelay.data.dataset import Dataset, list_datasets, list_refs, list_tags, open_dataset, read_ref
 from torchrelay.data.manifest import TRAIN, Manifest
 from torchrelay.data.manifest_json import write_manifest
+from torchrelay.store.base import Store
 from torchrelay.store.open import open_store
 
 DatasetArgument = Annotated[
@@ -22,17 +24,24 @@ DatasetArgument = Annotated[
 
 
 def list_(store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> None:
-    """List the datasets of a store, each at its newest ref."""
+    """List the datasets of a store, each at its newest ref; those that are damaged say so."""
     opened = open_store(store)
-    datasets = [open_dataset(opened, name) for name in list_datasets(opened)]
+    rows = [_summarise(opened, name) for name in list_datasets(opened)]
     if as_json:
-        typer.echo(json.dumps([_summarise(dataset) for dataset in datasets], indent=1))
+        typer.echo(json.dumps(rows, indent=1))
         return
-    if not datasets:
+    if not rows:
         typer.echo(f"no dataset in {opened.url}; torchrelay data build makes one")
         return
+    print_table(_list_table(row for row in rows if not row["error"]))
+    for row in rows:
+        if row["error"]:
+            typer.echo(f"{row['name']} is damaged: {row['error']}")
+
+
+def _list_table(rows: Iterable[dict[str, Any]]) -> Table:
     table = make_table("name", "ref", "version", "kind", "samples", "tokens", "held out", "size", "created")
-    for row in map(_summarise, datasets):
+    for row in rows:
         samples = sum(split["samples"] for split in row["splits"].values())
         table.add_row(
             row["name"],
@@ -45,7 +54,7 @@ def list_(store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> No
             format_bytes(sum(split["bytes"] for split in row["splits"].values())),
             row["created"][:16].replace("T", " "),
         )
-    make_console().print(table)
+    return table
 
 
 def show(dataset: DatasetArgument, store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> None:
@@ -55,16 +64,16 @@ def show(dataset: DatasetArgument, store: StoreOption = DEFAULT_STORE, as_json: 
     if as_json:
         typer.echo(write_manifest(manifest).decode(), nl=False)
         return
-    console = make_console()
-    console.print(split_table(manifest))
+    print_table(split_table(manifest))
     if manifest.content.columns:
-        console.print()
-        console.print(_column_table(manifest))
-    print_lines(console, _facts(opened))
+        typer.echo()
+        print_table(_column_table(manifest))
+    print_lines(make_console(), _facts(opened))
 
 
 def verify(dataset: DatasetArgument, store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> None:
     """Read every byte of a version and compare it with its manifest; exit code 78 when something is wrong."""
+    from torchrelay.data.shard_bytes import ADOPT_AGAIN
     from torchrelay.data.verify import verify_dataset
 
     opened = open_dataset(open_store(store), dataset)
@@ -77,36 +86,52 @@ def verify(dataset: DatasetArgument, store: StoreOption = DEFAULT_STORE, as_json
         return
     manifest = opened.manifest
     if findings:
-        rows = "\n".join(f"  {finding.key}: {finding.problem}" for finding in findings)
+        count = "1 problem" if len(findings) == 1 else f"{len(findings)} problems"
+        rows = "\n".join(f"  {_break_lines(f'{finding.key}: {finding.problem}')}" for finding in findings)
         raise DataError(
-            f"{manifest.name} version {manifest.short_version} has {len(findings)} problems:\n{rows}",
-            hint="build the dataset again from the same input; that writes the same version anew",
+            f"{manifest.name} version {manifest.short_version} has {count}:\n{rows}",
+            hint=_BUILD_AGAIN if manifest.base is None else ADOPT_AGAIN,
         )
     shards = sum(len(entries) for entries in manifest.splits.values())
     typer.echo(f"ok {manifest.name} version {manifest.short_version}: {shards} shards are as they were built")
 
 
+_BUILD_AGAIN = "build the dataset again from the same input; that writes the same version anew"
+
+
+def _break_lines(row: str) -> str:
+    """A finding in one line, or with the hashes it tells in lines of their own."""
+    if len(row) + 2 <= WIDTH:
+        return row
+    return row.replace(": ", ":\n    ", 1).replace(", the manifest says ", ",\n    the manifest says ")
+
+
 def _facts(dataset: Dataset) -> dict[str, str]:
     manifest, store = dataset.manifest, dataset.store
     refs = [read_ref(store, manifest.name, number) for number in list_refs(store, manifest.name)[-8:]]
+    tags = list_tags(store, manifest.name)
     names, length = manifest.content.label_names, manifest.content.pack_length
     facts = {
         "dataset": f"{manifest.name} in {store.url}",
         "version": manifest.version,
         "parent": (manifest.build.parent or "none")[:12],
-        "refs": ", ".join(f"{ref.number} ({ref.version[:12]})" for ref in refs),
-        "tags": ", ".join(f"{tag} ({v[:12]})" for tag, v in list_tags(store, manifest.name).items())
-        or "none",
+        "refs": wrap(", ".join(f"{ref.number} ({ref.version[:12]})" for ref in refs)),
+        "tags": wrap(", ".join(f"{tag} ({version[:12]})" for tag, version in tags.items()) or "none"),
         "format": f"{manifest.content.kind} in {manifest.content.format} shards",
         "data": manifest.base or "",
         "tokenizer": show_tokenizer(manifest),
         "packs": "" if length is None else f"of at most {length:,} tokens",
-        "labels": "none" if names is None else f"{len(names)}: {', '.join(names[:20])}",
+        "labels": "none" if names is None else wrap(f"{len(names)}: {', '.join(names[:20])}"),
         "built": f"{manifest.build.created} by torchrelay {manifest.build.code}",
         "left out": f"{manifest.build.skipped:,} bad inputs" if manifest.build.skipped else "",
-        "arguments": json.dumps(dict(manifest.build.arguments)),
+        "arguments": _wrap_json(dict(manifest.build.arguments)),
     }
     return {name: fact for name, fact in facts.items() if fact}
+
+
+def _wrap_json(tree: dict[str, Any]) -> str:
+    """In lines that end between entries, never between a key and its value."""
+    return wrap(json.dumps(tree).replace('": ', '":\0')).replace("\0", " ")
 
 
 def _column_table(manifest: Manifest) -> Table:
@@ -145,12 +170,16 @@ def show_tokenizer(manifest: Manifest) -> str:
     return f"{record.kind}, {record.vocabulary:,} ids, end mark {end}, stored as {manifest.token_dtype}"
 
 
-def _summarise(dataset: Dataset) -> dict[str, Any]:
-    manifest = dataset.manifest
+def _summarise(store: Store, name: str) -> dict[str, Any]:
+    """What `list` tells of a dataset; of one that cannot be read only why."""
+    try:
+        manifest = open_dataset(store, name).manifest
+    except (DataError, NotFoundError) as error:
+        return {"name": name, "error": error.message.removeprefix(f"{store.url}/")}
     totals = {split: manifest.totals(split) for split in manifest.splits}
     return {
         "name": manifest.name,
-        "ref": list_refs(dataset.store, manifest.name)[-1],
+        "ref": list_refs(store, manifest.name)[-1],
         "version": manifest.version,
         "kind": manifest.content.kind,
         "created": manifest.build.created,
@@ -158,4 +187,5 @@ def _summarise(dataset: Dataset) -> dict[str, Any]:
         "splits": {
             split: {**asdict(total), "shards": len(manifest.splits[split])} for split, total in totals.items()
         },
+        "error": None,
     }

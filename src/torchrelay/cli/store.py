@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrelay.cli.option import JsonOption
+from torchrelay.cli.table import WIDTH
 from torchrelay.core.errors import StoreError
 from torchrelay.core.units import format_bytes, format_seconds
 from torchrelay.store.probe import Finding, check_store
@@ -53,7 +54,7 @@ def _print_table(findings: list[Finding]) -> None:
     table.add_column("needed for")
     for finding in findings:
         table.add_row(*_row(finding))
-    Console(markup=False, highlight=False, width=None if _is_terminal() else 120).print(table)
+    Console(markup=False, highlight=False, width=None if _is_terminal() else WIDTH).print(table)
 
 
 def _row(finding: Finding) -> tuple[Any, ...]:

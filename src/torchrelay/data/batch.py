@@ -3,7 +3,7 @@
 torch is imported only when a batch is made, so that processes that only decode samples need none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -93,5 +93,12 @@ class DataFacts:
     """Number of document classes, or None where documents have no label."""
     end_token: int | None
     """Id of the mark between documents, or None."""
+    has_labels: bool = False
+    """Whether the documents in store have a class, also where the reading leaves it out."""
     has_bounds: bool = False
     """Whether batches tell documents apart, so that a model must neither see nor predict across them."""
+    label_names: tuple[str, ...] | None = None
+    """Names of the classes of documents or other samples, or None where they are not known."""
+    arrays: Mapping[str, tuple[int, ...] | None] | None = None
+    """The arrays of a decoded sample and their shapes: -1 a length, None a shape that only reading
+    tells. None where there are tokens, and where a function of the user makes the arrays."""

@@ -85,9 +85,9 @@ def _copy_object(source: Dataset, entries: list[ShardEntry], target: Store, key:
             gap = store.stream(origin, start=done, length=entry.start - done)
             span = store.stream(origin, start=entry.start, length=entry.bytes)
             try:
-                _copy_span(gap, span, writer, _Check(entry, place))
+                _copy_span(gap, span, writer, _Check(entry, place, adopted=not folder))
             except NotFoundError as error:
-                raise missing(place, entry) from error
+                raise missing(place, entry, adopted=not folder) from error
             done = entry.start + entry.bytes
 
 
@@ -96,6 +96,7 @@ class _Check(NamedTuple):
 
     entry: ShardEntry
     place: str
+    adopted: bool
 
 
 def _copy_span(gap: Iterable[Buffer], span: Iterable[Buffer], writer: Writer, check: _Check) -> None:
@@ -107,7 +108,8 @@ def _copy_span(gap: Iterable[Buffer], span: Iterable[Buffer], writer: Writer, ch
         writer.write(piece)
     got, told = digest.hexdigest(), check.entry.sha256
     if got != told:
-        raise damaged(check.place, check.entry, f"its sha256 is {got}, the manifest says {told}")
+        why = f"its sha256 is {got}, the manifest says {told}"
+        raise damaged(check.place, check.entry, why, adopted=check.adopted)
 
 
 def _copy_indexes(source: Dataset, target: Store, name: str) -> None:

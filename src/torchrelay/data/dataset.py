@@ -1,6 +1,7 @@
 """Find versions of datasets in a store. Reads refs and manifests, never a shard; starts fast."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ from torchrelay.data.manifest import Manifest
 from torchrelay.data.manifest_json import parse_manifest
 from torchrelay.store.base import Store
 from torchrelay.store.open import open_store
+
+_MOST_NAMES = 8
+"""Names that a hint lists."""
 
 
 class Ref(NamedTuple):
@@ -93,6 +97,15 @@ def _read_pointer(store: Store, key: str) -> dict[str, str]:
         raise DataError(f"{store.url}/{key} is damaged: {error}") from error
 
 
+def check_has_split(manifest: Manifest, split: str) -> None:
+    """DataError that lists the splits of the version when this is none of them."""
+    if split not in manifest.splits:
+        raise DataError(
+            f"{manifest.name} version {manifest.short_version} has no split {split!r}",
+            hint=f"its splits: {', '.join(manifest.splits)}",
+        )
+
+
 def newest_version(store: Store, name: str) -> str | None:
     """The version that the dataset's newest ref points to; None when there is no such dataset."""
     numbers = list_refs(store, name)
@@ -142,7 +155,7 @@ def _match_tag(store: Store, name: str, tag: str) -> str:
         tags = list_tags(store, name)
         raise DataError(
             f"dataset {name!r} has no tag {tag!r}{nearest(tag, list(tags))}",
-            hint=f"tags: {', '.join(tags) or 'none yet'}; torchrelay data tag {name}@REF {tag} makes it",
+            hint=f"tags: {_some(list(tags)) or 'none yet'}; torchrelay data tag {name}@REF {tag} makes it",
         ) from error
 
 
@@ -151,7 +164,7 @@ def _match_version(store: Store, name: str, start: str) -> str:
     matches = [version for version in versions if version.startswith(start)]
     if len(matches) == 1:
         return matches[0]
-    shown = ", ".join(version[:12] for version in versions)
+    shown = _some([version[:12] for version in versions])
     if matches:
         raise DataError(f"{len(matches)} versions of {name!r} begin with {start}", hint=f"versions: {shown}")
     raise DataError(f"dataset {name!r} has no version that begins with {start}", hint=f"versions: {shown}")
@@ -160,8 +173,14 @@ def _match_version(store: Store, name: str, start: str) -> str:
 def _missing(store: Store, name: str) -> DataError:
     names = list_datasets(store)
     close = nearest(name, names)
-    found = f"datasets there: {', '.join(names)}" if names else "there is none there yet"
+    found = f"datasets there: {_some(names)}" if names else "there is none there yet"
     return DataError(
         f"there is no dataset {name!r} in {store.url}{close}",
         hint=f"{found}; torchrelay data build NAME --text 'files/*.txt' makes one",
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" … and {rest:,} more" if rest > 0 else "")

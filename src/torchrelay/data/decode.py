@@ -5,8 +5,10 @@ same on any rank, in any worker, and in any order of reading.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from traceback import walk_tb
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,11 @@ from torchrelay.data.readings.samples import Arrays, Collate, Decoder
 from torchrelay.recipe.data_schema import DataSection
 
 IMAGE = "image"
+_NO_COLUMNS: Final[Mapping[str, "np.dtype[Any]"]] = MappingProxyType({})
+_RANKS: Final[Mapping[str, int]] = MappingProxyType({"b": 0, "u": 1, "i": 1, "f": 2, "c": 3})
+"""By kind of a numpy type: what a kind holds, one of the same or a higher rank can stand for."""
+_MOST_WORDS = 500
+"""Characters of a user's error that are shown."""
 
 
 def make_decoder(section: DataSection, content: Content, seed: int, *, training: bool = True) -> Decoder:
@@ -40,7 +47,8 @@ def make_decoder(section: DataSection, content: Content, seed: int, *, training:
             hint="write image, or package.module:function",
         )
     function = load_object(section.decode, "data.decode")
-    return _FunctionDecoder(section.decode, function, section.decode_options, seed, training=training)
+    call = _Call(section.decode, function, section.decode_options)
+    return _FunctionDecoder(call, content.columns, seed, training=training)
 
 
 def make_collate(section: DataSection) -> Collate:
@@ -52,7 +60,7 @@ def make_collate(section: DataSection) -> Collate:
     _check_call(function, "data.collate", name, ([],), {})
 
     def collate(samples: list[Arrays]) -> Arrays:
-        return check_arrays(function(samples), f"data.collate {name}")
+        return check_arrays(function(samples), f"data.collate {name}", _NO_COLUMNS)
 
     return collate
 
@@ -94,15 +102,23 @@ class _PlainDecoder:
         return arrays
 
 
-class _FunctionDecoder:
-    """Calls a user's function."""
+class _Call(NamedTuple):
+    """A function that the recipe names."""
 
-    def __init__(
-        self, name: str, function: Any, options: Mapping[str, Any], seed: int, *, training: bool
-    ) -> None:
+    name: str
+    function: Any
+    options: Mapping[str, Any]
+
+
+class _FunctionDecoder:
+    """Calls a user's function with numbers of the columns' types."""
+
+    def __init__(self, call: _Call, columns: Sequence[Column], seed: int, *, training: bool) -> None:
+        name, function, options = call
         self._name = name
         self._function = function
         self._options = dict(options)
+        self._dtypes = {c.name: np.dtype(c.dtype) for c in columns if is_array(c.dtype)}
         self._randomness = SampleRandomness(seed)
         if "training" in _parameters(function):
             self._options.setdefault("training", training)
@@ -111,36 +127,78 @@ class _FunctionDecoder:
             _check_call(function, "data.decode", name, (None, None), self._options)
 
     def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
-        """See `Decoder`; an error of the function tells which sample it was given."""
+        """See `Decoder`; DataError from an error of the function."""
+        given = dict(sample)
+        for column, dtype in self._dtypes.items():
+            if isinstance(given.get(column), int | float):
+                given[column] = dtype.type(given[column])
         try:
             if self._takes_rng:
                 rng = self._randomness.generator(epoch, sample_id)
-                arrays = self._function(sample, rng, **self._options)
+                arrays = self._function(given, rng, **self._options)
             else:
-                arrays = self._function(sample, **self._options)
-        except BaseException as error:
-            error.add_note(f"in data.decode {self._name}, given sample {sample_id} in epoch {epoch}")
-            raise
-        return check_arrays(arrays, f"data.decode {self._name}, given sample {sample_id},")
+                arrays = self._function(given, **self._options)
+        except Exception as error:  # a user's function may raise anything
+            raise DataError(
+                f"data.decode {self._name} raised {_describe(error)} at {_find_line(self._function, error)}",
+                hint="mend the function",
+            ) from error
+        return check_arrays(arrays, f"data.decode {self._name}", self._dtypes)
 
 
-def check_arrays(found: Any, what: str) -> Arrays:
-    """What a user's function gave, as a dict of arrays of numbers; DataError that names `what` otherwise."""
+def check_arrays(found: Any, what: str, dtypes: Mapping[str, "np.dtype[Any]"]) -> Arrays:
+    """What a user's function gave, as a dict of arrays of numbers; DataError that names `what` otherwise.
+
+    What is named as in `dtypes` and is no array yet becomes one of that type, where that fits.
+    """
     if not isinstance(found, Mapping) or not found:
         raise DataError(
             f"{what} gave {type(found).__name__}, not a dict of arrays", hint="return {name: array}"
         )
-    return {str(name): _as_array(value, str(name), what) for name, value in found.items()}
+    arrays: Arrays = {}
+    for name, value in found.items():
+        array = _as_array(value, str(name), what)
+        wanted = None if isinstance(value, np.ndarray) else dtypes.get(name)
+        arrays[str(name)] = array if wanted is None or wanted == array.dtype else _cast(array, wanted)
+    return arrays
 
 
 def _as_array(value: Any, name: str, what: str) -> NDArray[Any]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(
+            f"{what} gave {name!r}, which is no array: {error}",
+            hint="give lists of equal length",
+        ) from error
     if array.dtype.kind not in "biufc":
         raise DataError(
             f"{what} gave {name!r} of type {type(value).__name__} ({array.dtype}), not numbers",
             hint="texts are made numbers (tokens, classes) by the function",
         )
     return array
+
+
+def _cast(array: NDArray[Any], dtype: "np.dtype[Any]") -> NDArray[Any]:
+    """As `dtype`, or as it is where that would cut fractions off or change whole numbers."""
+    if array.size and _RANKS[array.dtype.kind] > _RANKS[dtype.kind]:
+        return array
+    cast = array.astype(dtype)
+    return cast if dtype.kind == "f" or np.array_equal(cast, array) else array
+
+
+def _describe(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text if len(text) <= _MOST_WORDS else text[:_MOST_WORDS] + '…'}"
+
+
+def _find_line(function: Any, error: Exception) -> str:
+    """file:line, the last in the file of the user's function; the last of all where that has none."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = [found for found in lines if code is not None and found[0] == code.co_filename]
+    file, line = (own or lines)[-1]
+    return f"{file}:{line}"
 
 
 def _needs_decoder(column: Column) -> DataError:

@@ -18,6 +18,7 @@ from torchrelay.core.plugins import nearest
 from torchrelay.data.formats.sample import Sample, Value
 from torchrelay.data.manifest import Column
 from torchrelay.data.readings.randomness import SampleRandomness
+from torchrelay.recipe.invalid import key_path, say_invalid
 from torchrelay.recipe.types import Listed, PositiveInt, Section
 
 _WHERE = "data.decode_options"
@@ -68,8 +69,8 @@ class ImageDecoder:
         self._pillow = _import_pillow()
         self._options = options
         self._column = _choose_column(options, columns)
-        self._label = _choose_label(options, columns)
-        self._size = _read_size(options)
+        self._label = choose_label(options, columns)
+        self._size = read_size(options)
         self._mode = "RGB" if options.channels == 3 else "L"
         self._randomness = SampleRandomness(seed)
         self._augment = options.augment if training else "none"
@@ -78,18 +79,17 @@ class ImageDecoder:
         self._shift = shift[:, None, None] if shift.any() else None
 
     def decode(self, sample: Sample, sample_id: int, epoch: int) -> dict[str, NDArray[Any]]:
-        """See `readings.samples.Decoder`; DataError that names the sample when it is no image."""
+        """See `readings.samples.Decoder`; DataError that names the column when it holds no image."""
         try:
             pixels = self._pixels(sample[self._column], sample_id, epoch)
-        except (OSError, SyntaxError, ValueError, TypeError, self._pillow.DecompressionBombError) as error:
+        except Exception as error:  # Pillow has no base for what a damaged image makes it raise
             raise DataError(
-                f"sample {sample_id}: the column {self._column!r} cannot be decoded as an image: "
-                f"{describe_failure(error)}",
+                f"the column {self._column!r} cannot be decoded as an image: {describe_failure(error)}",
                 hint="torchrelay data verify tells whether the data is damaged",
             ) from error
         arrays: dict[str, NDArray[Any]] = {"pixel_values": self._normalise(pixels)}
         if self._label is not None:
-            arrays["labels"] = _read_label(sample[self._label], self._label, sample_id)
+            arrays["labels"] = _read_label(sample[self._label], self._label)
         return arrays
 
     def _pixels(self, value: Value, sample_id: int, epoch: int) -> NDArray[np.uint8]:
@@ -152,7 +152,11 @@ def parse_image_options(options: Mapping[str, Any]) -> ImageOptions:
 
 def describe_failure(error: Exception) -> str:
     """Why Pillow could not decode an image; its own words for an unknown type tell a place in memory."""
-    return "its type is not known" if type(error).__name__ == "UnidentifiedImageError" else str(error)
+    return (
+        "its type is not known"
+        if type(error).__name__ == "UnidentifiedImageError"
+        else str(error) or repr(error)
+    )
 
 
 def middle_box(size: tuple[int, int], target: tuple[int, int]) -> Box:
@@ -202,7 +206,8 @@ def _choose_column(options: ImageOptions, columns: Sequence[Column]) -> str:
     return found[0]
 
 
-def _choose_label(options: ImageOptions, columns: Sequence[Column]) -> str | None:
+def choose_label(options: ImageOptions, columns: Sequence[Column]) -> str | None:
+    """The column that becomes `labels`, or None; RecipeError when the one that is named is not there."""
     names = [column.name for column in columns]
     if options.label is not None:
         return _known(options.label, names, "label")
@@ -218,8 +223,8 @@ def _known(name: str, names: list[str], option: str) -> str:
     return name
 
 
-def _read_size(options: ImageOptions) -> tuple[int, int] | None:
-    """Height and width."""
+def read_size(options: ImageOptions) -> tuple[int, int] | None:
+    """Height and width that every image gets, None where they stay as stored; RecipeError when unfit."""
     if options.size is None:
         if options.augment == "crop_flip":
             raise RecipeError(f"{_WHERE}: augment: crop_flip needs a size", hint="set size: 224, for example")
@@ -244,18 +249,18 @@ def _read_scale(options: ImageOptions) -> tuple[NDArray[np.float32], NDArray[np.
     return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
 
 
-def _read_label(value: Value, column: str, sample_id: int) -> NDArray[np.int64]:
+def _read_label(value: Value, column: str) -> NDArray[np.int64]:
     try:
         return np.array(int(value), np.int64)  # type: ignore[arg-type]  # what is no number raises
     except (ValueError, TypeError) as error:
         raise DataError(
-            f"sample {sample_id}: the label {column!r} is {value!r}, not a whole number",
+            f"the label {column!r} is {value!r}, not a whole number",
             hint=f"set {_WHERE}.label to the column that holds the class",
         ) from error
 
 
 def _say_problem(item: Any) -> str:
-    path = ".".join([_WHERE, *(str(part) for part in item["loc"])])
+    path = f"{_WHERE}.{key_path(item['loc'])}"
     if item["type"] == "extra_forbidden":
         return f"{path}: unknown option{nearest(str(item['loc'][0]), list(ImageOptions.model_fields))}"
-    return f"{path}: {item['msg']}"
+    return f"{path}: {say_invalid(item)}"

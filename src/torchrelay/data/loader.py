@@ -6,7 +6,7 @@ a resumed run is set once, before the first read (`SplitReader.go_on`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torchrelay.core.errors import DataError
 from torchrelay.data.batch import DataFacts, MicroBatch, make_batch
 from torchrelay.data.dataset import Dataset, open_dataset
-from torchrelay.data.figures import Figures, Metered
+from torchrelay.data.figures import Figures, Meter, Metered
 from torchrelay.data.follower import Follower, Part, Span, check_parts, start_follower
 from torchrelay.data.joined import join_content, join_shards, open_shards
 from torchrelay.data.manifest import TRAIN, VALIDATION, Content, Manifest
@@ -29,8 +29,10 @@ from torchrelay.data.order.outlook import SlotPattern
 from torchrelay.data.order.position import DataPosition
 from torchrelay.data.reader_spec import ReaderSpec
 from torchrelay.data.reading import check_split_name, find_traits, make_order, open_reading, order_settings
+from torchrelay.data.readings.failure import SampleFailure
 from torchrelay.data.readings.rows import Reading, Rows
 from torchrelay.data.recipe_plan import make_plan, pin_versions, plan_once, references
+from torchrelay.data.sample_shape import find_arrays, find_label_names
 from torchrelay.data.source import Arrays, load_source, open_source_reading
 from torchrelay.data.tokenizer import fetch_tokenizer_file
 from torchrelay.recipe.data_schema import CacheSection, DataSection
@@ -61,7 +63,8 @@ class SplitReader:
     is_uniform: bool
     """Whether every turn has equally many tokens and targets and is cheap to read ahead."""
     bytes_per_token: float | None
-    """Bytes of text a token stands for, on average over the split; None where that is not known."""
+    """Bytes of text a token stands for, on average over the split; None where that is not known, and
+    where classes are predicted, not tokens."""
     files: Mapping[str, bytes]
     """Files that belong beside a model trained on this data: its tokenizer, by file name."""
     reading: Reading
@@ -74,6 +77,8 @@ class SplitReader:
     """Where the samples of all turns are, from where the run was started or resumed on."""
     spec: ReaderSpec | None
     """What another process needs to read the same; None where the store is within this process."""
+    workers: Meter = field(default_factory=Meter)
+    """What reading has cost the decode workers that read in its place."""
 
     def read(self, turns: Turns) -> MicroBatch:
         """The samples of `turns`, int64 [n], n ≥ 1, in the order given. All tensors are new.
@@ -85,7 +90,13 @@ class SplitReader:
     def read_rows(self, turns: Turns) -> tuple[Rows, NDArray[np.int64]]:
         """As `read`, without torch: the arrays, and the id of every turn (-1 where it has no sample)."""
         located, epochs = self.locate(turns)
-        return self.reading.read(located, epochs), located.sample_ids
+        try:
+            return self.reading.read(located, epochs), located.sample_ids
+        except SampleFailure as failure:
+            at = (located.sample_ids == failure.place.sample_id) & (epochs == failure.place.epoch)
+            slots = self.itinerary.course.turns.slots(turns[at]).tolist() if self.is_endless else []
+            error = failure.tell(slots[0] if slots else None)
+            raise error from error.__cause__
 
     def lengths(self, turns: Turns) -> NDArray[np.int64] | None:
         """Positions that the samples of `turns` take before padding; None where all are alike."""
@@ -134,9 +145,9 @@ class SplitReader:
         return start_follower(self.itinerary.course, self._parts(), pattern, turns, self.cache)
 
     def figures(self) -> Figures | None:
-        """What reading has cost since the last call; None where nothing is fetched."""
+        """What reading has cost since the last call, `workers` included; None where nothing is fetched."""
         meters = [shards.source.meter for shards in self.shards if isinstance(shards.source, Metered)]
-        return sum((meter.take() for meter in meters), Figures()) if meters else None
+        return sum((meter.take() for meter in meters), self.workers.take()) if meters else None
 
 
 def open_split(
@@ -226,7 +237,8 @@ def _open_datasets(
         tokens_per_sample=tokens_per_sample,
         targets_per_sample=None if plan.fills_epochs else traits.targets_per_sample,
         is_uniform=traits.is_uniform and not plan.fills_epochs,
-        bytes_per_token=_bytes_per_token(manifests, split),
+        # The loss of a class says nothing of the bytes of its document.
+        bytes_per_token=None if traits.num_labels is not None else _bytes_per_token(manifests, split),
         files=_tokenizer_files(datasets[0]),
         reading=open_reading(section, content, join_shards(shards), seed, training=split == TRAIN),
         orders=orders,
@@ -262,7 +274,10 @@ def _find_facts(section: DataSection, content: Content) -> DataFacts:
         sequence_length=None if tokenizer is None else section.sequence_length,
         num_labels=traits.num_labels,
         end_token=None if tokenizer is None else tokenizer.end_token,
+        has_labels=content.label_names is not None,
         has_bounds=traits.has_bounds,
+        label_names=find_label_names(section, content),
+        arrays=find_arrays(section, content),
     )
 
 

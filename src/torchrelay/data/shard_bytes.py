@@ -33,9 +33,13 @@ class LocalBytes:
     """Shards that lie in files of this machine and are read as they lie; checked at first open."""
 
     def __init__(self, store: Store, folder: str, indexes: Store, index_folder: str) -> None:
-        """Keys are relative to `folder` of `store`, index files to `index_folder` of `indexes`."""
+        """Keys are relative to `folder` of `store`, index files to `index_folder` of `indexes`.
+
+        Adopted data lies beside no manifest, so its `folder` is empty.
+        """
         self._store = store
         self._folder = folder
+        self._adopted = not folder
         self._indexes = indexes
         self._index_folder = index_folder
         self._checked: set[tuple[str, int]] = set()
@@ -58,7 +62,7 @@ class LocalBytes:
         try:
             return self._store.get(key, start=entry.start + start, length=entry.bytes - start)
         except NotFoundError as error:
-            raise missing(self._place, entry) from error
+            raise missing(self._place, entry, adopted=self._adopted) from error
 
     def index(self, entry: ShardEntry) -> bytes | None:
         """See `ShardBytes.index`."""
@@ -76,26 +80,28 @@ class LocalBytes:
                     file.fileno(), entry.bytes + page, access=mmap.ACCESS_READ, offset=entry.start - page
                 )
         except FileNotFoundError as error:
-            raise missing(self._place, entry) from error
+            raise missing(self._place, entry, adopted=self._adopted) from error
         except ValueError as error:  # an empty file cannot be mapped, nor one that is too short
             size = path.stat().st_size
             raise damaged(
                 self._place,
                 entry,
                 f"the file has {size:,} bytes, the shard {entry.bytes:,} from {entry.start:,}",
+                adopted=self._adopted,
             ) from error
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}") from error
         return memoryview(mapped)[page:] if entry.start else memoryview(mapped)
 
     def _check(self, data: memoryview, entry: ShardEntry) -> None:
-        if len(data) != entry.bytes:
-            raise damaged(
-                self._place, entry, f"it has {len(data):,} bytes, the manifest says {entry.bytes:,}"
-            )
         got = xxhash.xxh3_128_hexdigest(data)
-        if got != entry.xxh3_128:
-            raise damaged(self._place, entry, f"its xxh3_128 is {got}, the manifest says {entry.xxh3_128}")
+        why = ""
+        if len(data) != entry.bytes:
+            why = f"it has {len(data):,} bytes, the manifest says {entry.bytes:,}"
+        elif got != entry.xxh3_128:
+            why = f"its xxh3_128 is {got}, the manifest says {entry.xxh3_128}"
+        if why:
+            raise damaged(self._place, entry, why, adopted=self._adopted)
 
 
 def join_key(folder: str, key: str) -> str:
@@ -118,17 +124,22 @@ def read_index(store: Store, folder: str, entry: ShardEntry) -> bytes | None:
     return data
 
 
-def damaged(place: str, entry: ShardEntry, why: str) -> DataError:
-    """The shard is not what the manifest tells."""
-    return DataError(f"shard {entry.key} of {place} is damaged: {why}", hint=_AGAIN.format("damaged"))
+def damaged(place: str, entry: ShardEntry, why: str, *, adopted: bool) -> DataError:
+    """The shard is not what the manifest tells. `adopted`: it is a file of others, read where it lies."""
+    return DataError(
+        f"shard {entry.key} of {place} is damaged: {why}", hint=_hint("damaged", adopted=adopted)
+    )
 
 
-def missing(place: str, entry: ShardEntry) -> DataError:
-    """The shard is not there."""
-    return DataError(f"shard {entry.key} of {place} is missing", hint=_AGAIN.format("missing"))
+def missing(place: str, entry: ShardEntry, *, adopted: bool) -> DataError:
+    """The shard is not there. `adopted`: it is a file of others, read where it lies."""
+    return DataError(f"shard {entry.key} of {place} is missing", hint=_hint("missing", adopted=adopted))
 
 
-_AGAIN = (
-    "torchrelay data verify lists all that is {}; building the dataset again from "
-    "the same input writes the shard anew"
-)
+ADOPT_AGAIN = "restore the file, or adopt the data again, which makes a new version"
+"""What helps where a file of adopted data has changed: no build can write it anew."""
+
+
+def _hint(state: str, *, adopted: bool) -> str:
+    again = ADOPT_AGAIN if adopted else "building the dataset again from the same input writes the shard anew"
+    return f"torchrelay data verify lists all that is {state}; {again}"

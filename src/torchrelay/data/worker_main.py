@@ -11,10 +11,12 @@ import signal
 import socket
 import sys
 import traceback
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.core.errors import RelayError
 from torchrelay.core.process import die_with, leave_stopping_to_parent
+from torchrelay.data.figures import name_counts
 from torchrelay.data.worker_wire import Header, receive, send
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def main(descriptor: int, parent: int) -> None:
     except Exception as error:  # noqa: BLE001 - the outermost frame: the parent raises it
         send(connection, {"number": None, **_described(error)})
         return
-    send(connection, {"ready": True})
+    send(connection, {"ready": True, **_counted(reader)})
     while True:
         header, (slots,) = receive(connection)
         _answer(connection, reader, header["number"], slots)
@@ -57,13 +59,14 @@ def _answer(connection: socket.socket, reader: "SplitReader", number: int, slots
     try:
         rows, sample_ids = reader.read_rows(slots)
     except Exception as error:  # noqa: BLE001 - the outermost frame: the parent raises it
-        send(connection, {"number": number, **_described(error)})
+        send(connection, {"number": number, **_counted(reader), **_described(error)})
         return
     header = {
         "number": number,
         "names": list(rows.arrays),
         "targets": rows.num_targets,
         "tokens": rows.num_tokens,
+        **_counted(reader),
     }
     try:
         send(connection, header, [*rows.arrays.values(), sample_ids])
@@ -71,17 +74,19 @@ def _answer(connection: socket.socket, reader: "SplitReader", number: int, slots
         send(connection, {"number": number, **_described(error)})
 
 
+def _counted(reader: "SplitReader") -> Header:
+    """What reading has cost since the last answer, where it cost anything."""
+    figures = reader.figures()
+    counts = None if figures is None else name_counts(astuple(figures))
+    return {} if counts is None else {"figures": counts}
+
+
 def _described(error: Exception) -> dict[str, str]:
     """What the parent needs to raise it: our own errors as they are, others with their traceback."""
     if not isinstance(error, RelayError):
         return {"error": "", "message": "".join(traceback.format_exception(error)), "hint": ""}
-    cause = error.__cause__
-    behind = "" if cause is None or isinstance(cause, RelayError) else _traceback_of(cause)
-    return {"error": type(error).__name__, "message": error.message + behind, "hint": error.hint}
-
-
-def _traceback_of(cause: BaseException) -> str:
-    return "\n" + "".join(traceback.format_exception(cause)).rstrip()
+    cause = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
+    return {"error": type(error).__name__, "message": error.message, "hint": error.hint, "cause": cause}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 
 from torchrelay.core.errors import DataError, RelayError
 from torchrelay.data.batch import MicroBatch
+from torchrelay.data.figures import Meter
 from torchrelay.data.reader_spec import ReaderSpec
 from torchrelay.data.worker import Worker, start_worker
 from torchrelay.data.worker_seat import Seat, Slots, Task, tell_slots
@@ -38,8 +39,9 @@ class PoolLimits:
 class WorkerPool:
     """Reads micro-batches in other processes. `read` is for one thread; `interrupt` for any."""
 
-    def __init__(self, spec: ReaderSpec, limits: PoolLimits) -> None:
-        """Starts nothing yet."""
+    def __init__(self, spec: ReaderSpec, limits: PoolLimits, meter: Meter | None = None) -> None:
+        """Starts nothing yet. `meter` counts what reading costs the workers."""
+        self._meter = meter or Meter()
         self._spec = spec
         self._limits = limits
         self._seats: list[Seat] = []
@@ -61,7 +63,8 @@ class WorkerPool:
         try:
             for _ in range(self._limits.workers):
                 worker = self._start()
-                self._seats.append(Seat(worker, self._limits.timeout_s, time.monotonic()))
+                seat = Seat(worker, self._limits.timeout_s, time.monotonic(), meter=self._meter)
+                self._seats.append(seat)
                 worker.connection.settimeout(self._limits.timeout_s)
             self._give_out(tasks, number)
             while self._is_coming(number):

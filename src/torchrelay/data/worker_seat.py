@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torchrelay.core import errors
 from torchrelay.core.errors import DataError, RelayError
 from torchrelay.data.batch import MicroBatch, make_batch
+from torchrelay.data.figures import Meter
 from torchrelay.data.readings.rows import Rows
 from torchrelay.data.worker import Worker
 from torchrelay.data.worker_wire import Header, receive, send
@@ -27,6 +28,10 @@ class Task(NamedTuple):
     number: int
     """Place among all micro-batches."""
     slots: Slots
+
+
+class RemoteCause(Exception):
+    """What led to an error of a worker, as its traceback tells it."""
 
 
 class Answer(NamedTuple):
@@ -49,6 +54,8 @@ class Seat:
     """Given and not answered; the first is under way."""
     is_ready: bool = False
     """Whether its worker has opened its reader."""
+    meter: Meter = field(default_factory=Meter)
+    """Counts what reading costs its workers."""
 
     @property
     def allowance_s(self) -> float:
@@ -84,6 +91,8 @@ class Seat:
         """
         header, arrays = receive(self.worker.connection)
         self.since_s = time.monotonic()
+        if "figures" in header:
+            self.meter.add(**header["figures"])
         if "ready" in header:
             self.is_ready = True
             return None
@@ -116,5 +125,6 @@ def _raised(header: Header, where: str) -> RelayError:
     kind = getattr(errors, header["error"], None)
     if isinstance(kind, type) and issubclass(kind, RelayError):
         error: RelayError = kind(header["message"], hint=header["hint"])
+        error.__cause__ = RemoteCause(header["cause"]) if header.get("cause") else None
         return error
     return DataError(f"a decode worker failed while {where}:\n{header['message'].rstrip()}")

@@ -9,8 +9,6 @@ ranks.
 """
 
 import copy
-import difflib
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +23,17 @@ from torchrelay.core.errors import ModelError, RecipeError
 from torchrelay.core.plugins import nearest
 from torchrelay.data.batch import DataFacts
 from torchrelay.model.fit import demand_fit
+from torchrelay.model.huggingface_fit import (
+    IMAGES,
+    LABELS,
+    WHERE,
+    data_problems,
+    image_misfit,
+    image_problems,
+    key_problems,
+    label_problems,
+    token_problems,
+)
 from torchrelay.model.loss import sum_cross_entropy
 from torchrelay.model.probe import demand_apart, demand_causal
 from torchrelay.model.seed import seeded
@@ -32,15 +41,17 @@ from torchrelay.model.task import ExportFormat, Task
 from torchrelay.recipe.model_schema import HuggingFaceSection, ModelSection
 from torchrelay.recipe.problem import Problem
 
-_WHERE = "model.huggingface"
 _CAUSAL = "causal-lm"
+_IMAGE = "image-classification"
 _CLASSES: Final = {
     _CAUSAL: "AutoModelForCausalLM",
     "sequence-classification": "AutoModelForSequenceClassification",
+    _IMAGE: "AutoModelForImageClassification",
 }
 _KINDS: Final = {
     _CAUSAL: "MODEL_FOR_CAUSAL_LM_MAPPING",
     "sequence-classification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    _IMAGE: "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING",
 }
 
 
@@ -53,14 +64,14 @@ class _Origin:
     folder: Path | None
     """Holds the weights; None: they are drawn."""
     kind: str
-    """`causal-lm` or `sequence-classification`."""
+    """`causal-lm`, `sequence-classification` or `image-classification`."""
 
     def build(self, seed: int) -> nn.Module:
         """See `Task.build`: real weights on the CPU, in fp32."""
         auto = getattr(_transformers(), _CLASSES[self.kind])
         config = copy.deepcopy(self.config)
         config.use_cache = False  # training reads every text once
-        with seeded(seed), _as_recipe_error(_WHERE), _quiet():
+        with seeded(seed), _as_recipe_error(WHERE), _quiet():
             if self.folder is None:
                 module: nn.Module = auto.from_config(config, dtype=torch.float32)
             else:
@@ -157,6 +168,40 @@ class ClassificationTask:
         return self.origin.export()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTask:
+    """A Task that predicts one class an image; see `Task` for the contract of every method."""
+
+    origin: _Origin
+
+    def build(self, seed: int) -> nn.Module:
+        """Real weights on the CPU, in fp32."""
+        return self.origin.build(seed)
+
+    def initial(self, name: str, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Never needed: `build` leaves nothing on meta."""
+        raise _left_on_meta(name)
+
+    def loss(self, module: Callable[..., Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Cross-entropy summed over the samples; ModelError when they are not images the model takes."""
+        fault = _find_image_fault(self.origin.config, tensors)
+        if fault:
+            raise ModelError(
+                f"image-classification: {fault}",
+                hint=f"it takes {IMAGES}, float [samples, channels, height, width], and {LABELS}, whole "
+                "numbers [samples], as data.decode: image with a size gives them",
+            )
+        return sum_cross_entropy(module(pixel_values=tensors[IMAGES]).logits, tensors[LABELS].long())
+
+    def blocks(self, module: nn.Module) -> Sequence[nn.Module]:
+        """The list of layers that holds the most parameters."""
+        return _largest_list(module)
+
+    def export(self) -> ExportFormat:
+        """A model of the transformers library."""
+        return self.origin.export()
+
+
 def build_huggingface_task(section: ModelSection, facts: DataFacts) -> Task:
     """The task of `model.huggingface`: a TextTask for causal-lm.
 
@@ -168,18 +213,23 @@ def build_huggingface_task(section: ModelSection, facts: DataFacts) -> Task:
     given, config = _read_config(source)
     demand_fit(
         [
-            *_key_problems(source, config),
+            *key_problems(source, config),
             *_kind_problems(source, config),
-            *_data_problems(source, config, facts),
+            *data_problems(source, config, facts),
         ]
     )
     folder = None if source.from_scratch or source.path is None else Path(source.path)
     if source.task == _CAUSAL:
-        demand_fit(_token_problems(facts))
+        demand_fit(token_problems(facts))
         origin = _Origin(config=config, folder=folder, kind=source.task)
         return CausalTask(origin=origin, has_bounds=facts.has_bounds)
-    demand_fit(_label_problems(source, given, config, facts))
+    if source.task == _IMAGE:
+        demand_fit(image_problems(source, given, config, facts))
+        _name_classes(config, given, facts)
+        return ImageTask(origin=_Origin(config=config, folder=folder, kind=source.task))
+    demand_fit(label_problems(source, given, config, facts))
     config.num_labels = facts.num_labels
+    _name_classes(config, given, facts)
     text = config.get_text_config()
     text.pad_token_id = facts.end_token if text.pad_token_id is None else text.pad_token_id
     return ClassificationTask(origin=_Origin(config=config, folder=folder, kind=source.task))
@@ -190,7 +240,7 @@ def _transformers() -> Any:
         import transformers
     except ImportError as error:
         raise ModelError(
-            f"{_WHERE} needs the transformers library, which cannot be imported: {error}",
+            f"{WHERE} needs the transformers library, which cannot be imported: {error}",
             hint='install it with: pip install "torchrelay[hf]"',
         ) from error
     return transformers
@@ -203,11 +253,11 @@ def _read_config(source: HuggingFaceSection) -> tuple[dict[str, Any], Any]:
         given = dict(source.config)
         model_type = given.pop("model_type", None)
         _demand_model_type(model_type)
-        with _as_recipe_error(f"{_WHERE}.config"):
+        with _as_recipe_error(f"{WHERE}.config"):
             return given, auto.for_model(model_type, **given)
     folder = Path(source.path or "")
     given = _read_json(folder, source)
-    with _as_recipe_error(f"{_WHERE}.path"):
+    with _as_recipe_error(f"{WHERE}.path"):
         return given, auto.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 
@@ -217,17 +267,17 @@ def _read_json(folder: Path, source: HuggingFaceSection) -> dict[str, Any]:
         given = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(
-            f"{_WHERE}.path: cannot read {path}: {error.strerror}",
+            f"{WHERE}.path: cannot read {path}: {error.strerror}",
             hint="give a local folder; models are never downloaded",
         ) from error
     except ValueError as error:
-        raise RecipeError(f"{_WHERE}.path: {path} is not valid JSON: {error}") from error
+        raise RecipeError(f"{WHERE}.path: {path} is not valid JSON: {error}") from error
     if not isinstance(given, dict):
-        raise RecipeError(f"{_WHERE}.path: {path} holds no mapping")
+        raise RecipeError(f"{WHERE}.path: {path} holds no mapping")
     if not source.from_scratch and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         raise RecipeError(
-            f"{_WHERE}.path: {folder} holds no weights (*.safetensors or *.bin)",
-            hint=f"set {_WHERE}.from_scratch: true to initialise them",
+            f"{WHERE}.path: {folder} holds no weights (*.safetensors or *.bin)",
+            hint=f"set {WHERE}.from_scratch: true to initialise them",
         )
     return given
 
@@ -236,85 +286,32 @@ def _demand_model_type(model_type: object) -> None:
     known = list(_transformers().CONFIG_MAPPING.keys())
     if model_type not in known:
         raise RecipeError(
-            f"{_WHERE}.config.model_type: transformers has no {model_type!r}"
-            f"{nearest(str(model_type), known)}",
+            f"{WHERE}.config.model_type: transformers has no {model_type!r}{nearest(str(model_type), known)}",
             hint="it decides the architecture, such as llama, gpt2 or bert",
         )
-
-
-def _key_problems(source: HuggingFaceSection, config: Any) -> Iterator[Problem]:
-    """Transformers takes any key; one that is nearly the name of a real one is a slip."""
-    kind = type(config)
-    known = {*inspect.signature(kind.__init__).parameters, *kind.attribute_map, *dir(kind)}
-    for key in source.config or {}:
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
-        if close and key not in known:
-            yield Problem(f"{_WHERE}.config.{key}", f"unknown key; did you mean {close[0]!r}?")
 
 
 def _kind_problems(source: HuggingFaceSection, config: Any) -> Iterator[Problem]:
     if type(config) not in getattr(_transformers(), _KINDS[source.task]):
         yield Problem(
-            f"{_WHERE}.task", f"transformers has no {source.task} model of type {config.model_type!r}"
+            f"{WHERE}.task", f"transformers has no {source.task} model of type {config.model_type!r}"
         )
 
 
-def _data_problems(source: HuggingFaceSection, config: Any, facts: DataFacts) -> Iterator[Problem]:
-    text = config.get_text_config()
-    vocabulary = getattr(text, "vocab_size", None)
-    context = getattr(text, "max_position_embeddings", None)
-    if vocabulary is not None and facts.vocabulary is not None and vocabulary < facts.vocabulary:
-        yield Problem(
-            _key_path(source, "vocab_size"),
-            f"vocab_size {vocabulary} is smaller than the dataset's {facts.vocabulary} token ids",
-            "build the dataset with the model's tokenizer",
-        )
-    if context is not None and facts.sequence_length is not None and context < facts.sequence_length:
-        yield Problem(
-            "data.sequence_length",
-            f"{facts.sequence_length} is longer than the {context} positions of the model",
-            f"lower it to {context}",
-        )
+def _name_classes(config: Any, given: Mapping[str, Any], facts: DataFacts) -> None:
+    """What the data calls its classes, unless the model has names for them."""
+    if facts.label_names is not None and "id2label" not in given:
+        config.id2label = dict(enumerate(facts.label_names))
+        config.label2id = {name: number for number, name in enumerate(facts.label_names)}
 
 
-def _token_problems(facts: DataFacts) -> Iterator[Problem]:
-    if facts.vocabulary is None:
-        yield Problem(
-            f"{_WHERE}.task", "causal-lm learns from tokens, and the data has none", "use model.python"
-        )
-    if facts.num_labels is not None:
-        yield Problem(
-            f"{_WHERE}.task",
-            f"causal-lm predicts tokens, but the documents carry one of {facts.num_labels} classes",
-            "set it to sequence-classification, or data.reading to packed",
-        )
-
-
-def _label_problems(
-    source: HuggingFaceSection, given: dict[str, Any], config: Any, facts: DataFacts
-) -> Iterator[Problem]:
-    if facts.vocabulary is None or facts.num_labels is None:
-        yield Problem(
-            f"{_WHERE}.task",
-            "sequence-classification needs documents with labels, and the data has none",
-            "build the dataset with labels and set data.reading to documents",
-        )
-    elif ("id2label" in given or "num_labels" in given) and config.num_labels != facts.num_labels:
-        yield Problem(
-            _key_path(source, "num_labels"),
-            f"the model has {config.num_labels} classes, the dataset {facts.num_labels}",
-            "leave num_labels and id2label out to take the dataset's",
-        )
-    if config.get_text_config().pad_token_id is None and facts.end_token is None:
-        yield Problem(
-            _key_path(source, "pad_token_id"),
-            "pad_token_id is missing",
-            "give the id of a token no document holds",
-        )
-
-
-def _key_path(source: HuggingFaceSection, key: str) -> str:
-    return f"{_WHERE}.path" if source.config is None else f"{_WHERE}.config.{key}"
+def _find_image_fault(config: Any, tensors: Mapping[str, torch.Tensor]) -> str | None:
+    images, labels = tensors.get(IMAGES), tensors.get(LABELS)
+    if images is None or labels is None:
+        return f"the samples have {', '.join(tensors)}"
+    if not images.is_floating_point() or labels.is_floating_point() or labels.dim() != 1:
+        return f"{IMAGES} are {images.dtype} {[*images.shape]}, {LABELS} {labels.dtype} {[*labels.shape]}"
+    return image_misfit(config, images.shape[1:])
 
 
 def _load(auto: Any, folder: Path, config: Any, kind: str) -> nn.Module:
@@ -331,7 +328,7 @@ def _load(auto: Any, folder: Path, config: Any, kind: str) -> nn.Module:
         raise ModelError(
             f"{folder} lacks {len(missing)} weights of the model that its config.json describes, "
             f"{missing[0]} first",
-            hint=f"check that weights and config.json belong together, or set {_WHERE}.from_scratch: true",
+            hint=f"check that weights and config.json belong together, or set {WHERE}.from_scratch: true",
         )
     return module
 

@@ -112,6 +112,7 @@ class DataSection(Section):
     workers: int = safe(0, ge=0, le=128)
     """Processes per rank that decode samples; 0 decodes in threads. Worth it above 0.3 ms a sample."""
     worker_timeout: Seconds = safe(300.0, gt=0)
-    """Longest time a worker may take for one micro-batch; then it is replaced."""
+    """Longest time a worker may take for one micro-batch; then it is replaced. Waiting for shards to arrive
+    counts, so that it must be longer than the slowest download."""
     cache: CacheSection = CacheSection()
     """The node's folder for shards of a remote store."""

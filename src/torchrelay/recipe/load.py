@@ -4,10 +4,9 @@ import copy
 import hashlib
 import json
 import re
-import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from torchrelay.core.errors import RecipeError
 from torchrelay.core.plugins import nearest
 from torchrelay.recipe.check import find_problems
+from torchrelay.recipe.invalid import is_union_branch, key_path, say_invalid
 from torchrelay.recipe.problem import Problem
 from torchrelay.recipe.schema import Recipe
 
@@ -143,7 +143,7 @@ def _problems_of_the_rest(tree: dict[str, Any], items: Sequence[Any]) -> list[Pr
     """Impossible combinations among the values that are valid, so that one run reports everything."""
     rest = copy.deepcopy(tree)
     for item in items:
-        _remove(rest, [part for part in item["loc"] if not _is_union_branch(part)])
+        _remove(rest, [part for part in item["loc"] if not is_union_branch(part)])
     try:
         recipe = Recipe.model_validate(rest)
     except ValidationError:
@@ -161,7 +161,7 @@ def _remove(tree: Any, path: list[Any]) -> None:
 def _follows(problem: Problem, items: Sequence[Any]) -> bool:
     """Whether the problem may only be there because an invalid value was left out."""
     for item in items:
-        path = ".".join(str(part) for part in item["loc"])
+        path = key_path(item["loc"])
         same_section = problem.path.split(".")[0] == str(item["loc"][0])
         if f"{path}.".startswith(f"{problem.path}.") or (same_section and item["type"] != "extra_forbidden"):
             return True
@@ -169,35 +169,30 @@ def _follows(problem: Problem, items: Sequence[Any]) -> bool:
 
 
 def _problem(item: Any) -> Problem:
-    path = ".".join(str(part) for part in item["loc"] if not _is_union_branch(part))
+    path = key_path(item["loc"])
     if item["type"] == "extra_forbidden":
-        siblings = _keys_at([str(part) for part in item["loc"][:-1]])
+        siblings = _keys_at([part for part in item["loc"][:-1] if isinstance(part, str)])
         close = nearest(str(item["loc"][-1]), siblings)
         return Problem(path, f"unknown key{close}", "" if close else f"valid keys: {', '.join(siblings)}")
     if item["type"] == "missing":
         return Problem(path, "is missing", "")
-    message = str(item["msg"])
-    if item["type"] == "value_error":  # raised by our own parsers, which quote the value
-        return Problem(path, message.removeprefix("Value error, "), "")
-    message = re.sub(r"a valid dictionary or instance of \w+", "a section of keys", message)
-    return Problem(path, f"{message[0].lower()}{message[1:]}, got {reprlib.repr(item['input'])}", "")
-
-
-def _is_union_branch(part: object) -> bool:
-    # pydantic names the branch of a union in the location: "int", "constrained-int", "literal['auto']"
-    return (
-        isinstance(part, str)
-        and re.fullmatch(r"(constrained-)?(int|str|float|bool)|literal\[.*\]", part) is not None
-    )
+    return Problem(path, say_invalid(item), "")
 
 
 def _keys_at(parts: list[str]) -> list[str]:
     section: type[BaseModel] = Recipe
     for part in parts:
-        annotation = section.model_fields[part].annotation
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+        (section,) = _sections(section.model_fields[part].annotation)
     return list(section.model_fields)
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The kinds of section in a type: itself, or those in a list or union."""
+    parts = get_args(annotation)
+    if not parts and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in parts:
+        yield from _sections(part)
 
 
 def _error(problems: Sequence[Problem], place: _Place) -> RecipeError:
@@ -206,7 +201,7 @@ def _error(problems: Sequence[Problem], place: _Place) -> RecipeError:
         merged.setdefault(problem.path, []).append(problem)
     rows = []
     for path, group in merged.items():
-        line = place.lines.get(path, -1)
+        line = place.lines.get(path, place.lines.get(path.partition("[")[0], -1))
         where = "--set" if line == 0 else f"{place.text}:{line}" if line > 0 else place.text
         text = " or ".join(dict.fromkeys(problem.message for problem in group))
         hint = next((f" ({problem.hint})" for problem in group if problem.hint), "")

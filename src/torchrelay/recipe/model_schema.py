@@ -52,8 +52,10 @@ class HuggingFaceSection(Section):
     """The configuration itself, with `model_type`; the weights are then initialised anew."""
     from_scratch: bool = False
     """Initialise the weights even if `path` holds some."""
-    task: Literal["causal-lm", "sequence-classification"] = "causal-lm"
-    """What the model is trained for; classification needs a dataset with labels."""
+    task: Literal["causal-lm", "sequence-classification", "image-classification"] = "causal-lm"
+    """What the model is trained for. Classification needs a dataset with labels, and gives the model
+    their number and names; that of images also `data.decode: image`, or samples with `pixel_values`
+    and `labels`."""
 
 
 class ModelSection(Section):

@@ -92,7 +92,7 @@ model:
   huggingface:
     path: my-model        # a local folder with config.json and weights
     # from_scratch: true  # take the folder's shape, not its weights
-    task: causal-lm       # or sequence-classification, with a dataset that has labels
+    task: causal-lm       # or sequence-classification or image-classification, with labelled data
 
 data:
   dataset: my-text        # use the model's own tokenizer, so that token ids fit the model:

@@ -37,10 +37,11 @@ def open_store(url: str, *, retry_s: float = PATIENCE_S, observer: Observer | No
     if scheme == "file":
         return FileStore(Path(os.path.abspath(rest)))
     prefix = check_prefix(prefix.strip("/"))
+    url = f"{scheme}://{rest.rstrip('/')}"
     if scheme == "memory":
-        return open_memory(url.rstrip("/"), first, prefix)
+        return open_memory(url, first, prefix)
     if scheme in _SERVICES:
-        return _SERVICES[scheme](url.rstrip("/"), first, prefix, retry_s=retry_s, observer=observer)
+        return _SERVICES[scheme](url, first, prefix, retry_s=retry_s, observer=observer)
     raise StoreError(
         f"{url!r}: there is no store for {scheme}://{nearest(scheme, ['file', 'memory', *_SERVICES])}",
         hint="use file://, s3://, gs://, az:// or memory://",

@@ -121,7 +121,7 @@ class Feed:
         limits = PoolLimits(
             workers=section.workers, timeout_s=section.worker_timeout, bytes=section.prefetch_bytes
         )
-        return WorkerPool(self.reader.spec, limits)
+        return WorkerPool(self.reader.spec, limits, self.reader.workers)
 
     def _read(self, steps: range, pool: WorkerPool | None) -> Generator[list[MicroBatch]]:
         """The steps one after the other, in whichever thread asks for them."""

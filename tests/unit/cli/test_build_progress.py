@@ -1,4 +1,4 @@
-from torchrelay.cli.build_progress import Details, PlainLines
+from torchrelay.cli.build_progress import Details, PlainLines, tell_resumed
 from torchrelay.data.build.merge import Status
 
 
@@ -31,3 +31,12 @@ def test_speed_counts_what_was_made_since_the_start_alone() -> None:
     details.tell(status(5, 10_000))
     now[0] = 2.0
     assert "1.00 KiB/s" in details.tell(status(5, 12_048))
+
+
+def test_what_an_earlier_process_left_is_told_once_and_at_once() -> None:
+    written: list[str] = []
+    lines = PlainLines("tokens", lambda: 0.0, written.append)
+    lines.show(Status("going on", 30, 100, 5, 0, 12, is_resumed=True))
+    lines.show(status(40, 500))
+    assert written == ["going on: 12 of about 40 shards are there"]
+    assert tell_resumed(Status("going on", 30, None, 5, 0, 1)) == "going on: 1 shard is there"

@@ -118,6 +118,40 @@ def test_list_shows_every_dataset_at_its_newest_ref(built: Call) -> None:
     assert tree[1]["splits"]["train"]["samples"] + tree[1]["splits"]["validation"]["samples"] == 30
 
 
+def test_list_marks_what_is_damaged_and_shows_the_rest(built: Call) -> None:
+    for name in ("bad", "foreign"):
+        built("build", name, "--text", "*.txt", "--validation", "50%")
+        (manifest,) = Path(f"relay-store/datasets/{name}/versions").glob("*/manifest.json")
+        text = manifest.read_text()
+        manifest.write_text("{" if name == "bad" else text.replace('"schema": 2', '"schema": 9'))
+    code, out, errors = built("list")
+    assert (code, errors) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == ["name", "texts", "bad", "foreign"]
+    assert out.splitlines()[2].startswith("bad is damaged: datasets/bad/versions/")
+    assert "has schema 9" in out.splitlines()[3]
+    rows = json.loads(built("list", "--json")[1])
+    assert [(row["name"], row["error"] is None) for row in rows] == [
+        ("bad", False),
+        ("foreign", False),
+        ("texts", True),
+    ]
+
+
+def test_list_cuts_no_name_where_the_output_is_no_terminal(built: Call) -> None:
+    name = "a-name-that-is-much-longer-than-any-other-" + "x" * 20
+    built("build", name, "--text", "*.txt", "--validation", "50%")
+    _, out, _ = built("list")
+    assert [line.split()[0] for line in out.splitlines()] == ["name", name, "texts"]
+    assert len(out.splitlines()[1]) > 100 and "…" not in out
+
+
+def test_a_hint_lists_few_of_many_datasets(call: Call) -> None:
+    for number in range(11):
+        call("build", f"d{number:02d}", "--text", "0*.txt", "--validation", "50%")
+    _, _, errors = call("show", "nothing")
+    assert "datasets there: d00, d01, d02, d03, d04, d05, d06, d07 … and 3 more; " in errors
+
+
 def test_list_of_an_empty_store_says_so(call: Call) -> None:
     assert "no dataset in file://" in call("list")[1]
     assert json.loads(call("list", "--json")[1]) == []
@@ -129,6 +163,8 @@ def test_show_tells_how_a_version_was_made(built: Call) -> None:
     assert f"version    {manifest.version}" in out
     assert "bytes, 257 ids, end mark 256, stored as u16" in out
     assert '"shard_bytes": 4096' in out
+    assert all(len(line) <= 100 for line in out.splitlines() if "file://" not in line)
+    assert '"test": 0.0' in out
     tree = json.loads(built("show", "texts", "--json")[1])
     assert tree["version"] == manifest.version
     assert len(tree["splits"]["train"]) == len(manifest.splits["train"])
@@ -145,7 +181,11 @@ def test_verify_names_what_is_damaged(built: Call) -> None:
     store.put(f"datasets/texts/{entry.key}", data)
     code, out, errors = built("verify", "texts")
     assert (code, out) == (78, "")
-    assert f"{entry.key}: sha256 is " in errors
+    assert f"texts version {open_dataset(store, 'texts').manifest.short_version} has 1 problem:" in errors
+    assert f"  {entry.key}:\n    sha256 is " in errors
+    assert f"\n    the manifest says {entry.sha256}\n" in errors
+    assert max(map(len, errors.splitlines())) <= 100
+    assert "hint: build the dataset again" in errors
     code, out, _ = built("verify", "texts", "--json")
     assert code == 78
     assert json.loads(out)[0]["key"] == entry.key
@@ -168,6 +208,14 @@ def test_order_prints_what_training_reads(built: Call) -> None:
     lines = out.splitlines()
     assert lines[0].split() == ["slot", "epoch", "lane", "window", "shard", "index", "sample", "id"]
     assert [int(line.split()[-1].replace(",", "")) for line in lines[1:]] == expected
+
+
+def test_order_of_a_split_that_is_not_there_lists_those_that_are(call: Call) -> None:
+    call("build", "whole", "--text", "*.txt", "--validation", "0%")
+    code, out, errors = call("order", "whole", "--split", "validation")
+    assert (code, out) == (78, "")
+    assert "has no split 'validation'" in errors
+    assert "hint: its splits: train" in errors
 
 
 def test_order_of_validation_is_the_stored_one(built: Call) -> None:

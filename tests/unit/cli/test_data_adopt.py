@@ -95,3 +95,14 @@ def test_adopted_data_can_be_listed_shown_and_verified(call: Call, fixture: str)
     assert code == 0 and f"{FIXTURES}/{fixture}" in out
     code, out, errors = call("verify", "a")
     assert (code, errors) == (0, "")
+
+
+def test_verify_of_adopted_data_says_to_restore_it_or_to_adopt_it_again(call: Call) -> None:
+    shutil.copytree(FIXTURES / "webdataset", "data")
+    call("adopt", "a", "data")
+    path = Path("data/part-001.tar")
+    path.write_bytes(path.read_bytes()[:-1])
+    code, _, errors = call("verify", "a")
+    assert code == 78
+    assert "has 1 problem:\n  part-001.tar: has " in errors
+    assert "hint: restore the file, or adopt the data again, which makes a new version" in errors

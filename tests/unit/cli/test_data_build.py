@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 from torchrelay.cli.app import run
+from torchrelay.data.build import dataset_build
 from torchrelay.data.dataset import open_dataset
 from torchrelay.data.manifest import Manifest
 from torchrelay.store.open import open_store
@@ -127,7 +129,7 @@ def test_what_was_left_out_is_listed(call: Call) -> None:
     assert code == 0
     assert errors.startswith("skipped: in.jsonl:1: not valid JSON")
     listing = errors.splitlines()[1].split("all of them: ")[1]
-    assert "1 bad inputs were left out" in errors and "in.jsonl:1" in Path(listing).read_text()
+    assert "1 bad input was left out" in errors and "in.jsonl:1" in Path(listing).read_text()
 
 
 def write_images(folder: str) -> None:
@@ -188,6 +190,11 @@ def test_samples_for_validation_come_from_other_files(call: Call) -> None:
         (["--npy", "a.npy", "--pack", "5"], "belong to text, not samples"),
         (["--text", "a.txt", "--ragged", "x"], "--ragged and --column-type belong to samples"),
         (["--jsonl", "a", "--field", "t", "--split-field", "s", "--test-from", "b"], "give one"),
+        (["--text", "a.txt", "--validation-from", "a.txt", "--validation", "5%"], "leave --validation and"),
+        (["--npy", "a.npy", "--validation-from", "a.npy", "--test", "5%"], "leave --validation and"),
+        (["--csv", "a.txt", "--delimiter", "::"], "--delimiter is one character, not '::'"),
+        (["--text", "a.txt", "--work", "/proc/x"], "as the work folder"),
+        (["--python", f"{HERE}:give_texts", "--option", "foo=1"], "unexpected keyword argument 'foo'"),
         (["--text", "a.txt", "--unit-size", "much"], "--unit-size: 'much' is not a size"),
         (["--text", "a.txt", "--validation", "60%", "--test", "40%"], "leave nothing for training"),
     ],
@@ -208,3 +215,42 @@ def test_a_program_that_is_not_there_is_answered_with_what_to_install(
     code, _, errors = call("--parquet", "a.parquet", "--field", "t")
     assert code == 78
     assert "needs the package pyarrow" in errors and "pip install 'torchrelay[data]'" in errors
+
+
+def test_a_function_of_the_current_folder_is_found(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("gen_here.py").write_text("def texts():\n    return [f'text {n}' for n in range(40)]\n")
+    assert call("--python", "gen_here:texts", "--validation", "0%", "--processes", "2")[0] == 0
+    assert count(built()) == 40
+    del sys.modules["gen_here"]
+
+
+def test_splits_of_folders_and_a_share_do_not_go_together(call: Call) -> None:
+    write_images("in/train")
+    assert call("--images", "in", "--validation", "30%")[0] == 0
+    assert set(built().splits) == {"train", "validation"}
+    Image.new("RGB", (5, 5)).save(Path("in/train/a/x.png"))
+    Path("in/val/a").mkdir(parents=True)
+    Path("in/train/a/x.png").rename("in/val/a/x.png")
+    code, _, errors = call("--images", "in", "--validation", "30%")
+    assert code == 78 and "the input says which split every sample belongs to" in errors
+    assert call("--images", "in")[0] == 0 and built().totals("validation").samples == 1
+
+
+def test_a_ctrl_c_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dataset_build, "build_dataset", stop)
+    Path("a.txt").write_text("text")
+    assert call("--text", "a.txt") == (130, "", "stopped; run the same command to go on\n")
+
+
+def test_shards_that_were_written_anew_are_told(call: Call) -> None:
+    write_lines("in.jsonl", RECORDS)
+    arguments = ("--jsonl", "in.jsonl", "--field", "t", "--validation", "0%")
+    call(*arguments)
+    assert "exists already as ref 1, checked, nothing new" in call(*arguments)[1]
+    (shard,) = Path("relay-store/datasets/d/shards").rglob("*.tok")
+    shard.unlink()
+    assert "1 lost or damaged shard written anew" in call(*arguments)[1] and shard.exists()

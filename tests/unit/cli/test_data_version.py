@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from torchrelay.cli import data_version
 from torchrelay.cli.app import run
 from torchrelay.data.dataset import list_refs, open_dataset
 from torchrelay.store.open import open_store
@@ -37,6 +38,10 @@ def test_diff_tells_what_came_and_went(call: Call) -> None:
     assert code == 0
     lines = out.splitlines()
     assert all(len(line) <= 100 for line in lines)
+    assert lines[1].split() == [
+        *("split", "samples", "now", "added", "removed"),
+        *("shards", "kept", "new", "gone", "new", "bytes"),
+    ]
     rows = {line.split()[0]: line.split()[1:] for line in lines[2:4]}
     assert sum(int(row[0]) for row in rows.values()) == 20
     assert sum(int(row[1]) for row in rows.values()) == 30
@@ -73,9 +78,23 @@ def test_gc_deletes_only_when_told_to(call: Call) -> None:
     store = open_store("relay-store")
     code, out, _ = call("gc", "texts", "--keep-last", "1", "--grace", "0s")
     assert code == 0 and "nothing is deleted yet" in out
+    newest = open_dataset(store, "texts").manifest.short_version
+    assert f"kept       {newest} by ref 2" in out
     assert list_refs(store, "texts") == [1, 2]
     tree = json.loads(call("gc", "texts", "--keep-last", "1", "--grace", "0s", "--json")[1])
     assert tree["refs"] == [1] and tree["bytes"] > 0
-    assert call("gc", "texts", "--keep-last", "1", "--grace", "0s", "--delete")[0] == 0
+    count = len(tree["refs"]) + len(tree["files"])
+    code, out, _ = call("gc", "texts", "--keep-last", "1", "--grace", "0s", "--delete")
+    assert code == 0 and out.splitlines()[-1] == f"deleted {count} files"
+    code, out, _ = call("gc", "texts", "--keep-last", "1", "--grace", "0s", "--delete")
+    assert code == 0 and out.splitlines()[-1] == "nothing to delete"
     assert list_refs(store, "texts") == [2]
     assert call("verify", "texts")[0] == 0
+
+
+def test_gc_tells_which_ref_tag_or_run_keeps_what(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_dataset(open_store("relay-store"), "texts@1").manifest
+    call("tag", "texts@1", "paper")
+    monkeypatch.setattr(data_version, "_trained_versions", lambda store: {first.version: ["r1", "r2"]})
+    _, out, _ = call("gc", "texts", "--keep-last", "1", "--grace", "0s")
+    assert f"{first.short_version} by ref 1, tag paper, run r1, run r2" in " ".join(out.split())

@@ -24,6 +24,13 @@ def alone(sample, scale=1.0): return {"x": scale * sample["x"]}
 def told(sample, rng, training): return {"t": training}
 def broken(sample, rng): raise KeyError("nothing")
 def odd(sample, rng): return [1]
+def same(sample): return sample
+def give(sample, column, value): return {column: value}
+def stop(sample): raise KeyboardInterrupt
+def ragged(sample): return {"r": [[1], [1, 2]]}
+import json
+def deep(sample):
+    return json.loads("{")
 def words(sample, rng): return {"w": ["a"]}
 def pad(samples): return {"n": np.array([len(samples)])}
 def text(samples): return "text"
@@ -91,17 +98,58 @@ def test_a_function_may_ask_whether_it_is_for_training(training: bool) -> None:
     assert decoder("my_functions:told", training=training).decode({}, 0, 0)["t"] == training
 
 
-def test_an_error_of_the_function_tells_the_sample() -> None:
-    with pytest.raises(KeyError) as caught:
+@pytest.mark.parametrize(("name", "told"), [
+    ("broken", "KeyError: 'nothing' at {file}:6"), ("deep", "JSONDecodeError: .* at {file}:14"),
+])  # fmt: skip
+def test_an_error_of_the_function_tells_its_last_line_there(name: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "my_functions.py"
+    with pytest.raises(
+        DataError, match=f"^data.decode my_functions:{name} raised {told.format(file=file)}\n"
+    ):
+        decoder(f"my_functions:{name}").decode({"n": 1}, 17, 2)
+
+
+def test_an_error_of_the_function_is_chained_and_a_request_to_stop_is_left_alone() -> None:
+    with pytest.raises(DataError) as caught:
         decoder("my_functions:broken").decode({}, 17, 2)
-    assert caught.value.__notes__ == ["in data.decode my_functions:broken, given sample 17 in epoch 2"]
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(KeyboardInterrupt):
+        decoder("my_functions:stop").decode({}, 17, 2)
+
+
+MANY = (*NUMBERS, Column(name="b", dtype="bool", shape=()), Column(name="h", dtype="uint8", shape=()),
+        Column(name="f", dtype="float32", shape=()), Column(name="j", dtype="json"))  # fmt: skip
+
+
+def test_a_function_that_changes_nothing_keeps_the_types_of_the_columns() -> None:
+    sample = {"n": 5, "x": np.ones(2, np.float32), "b": True, "h": 1, "f": 0.5, "j": 7}
+    found = decoder("my_functions:same", columns=MANY).decode(sample, 0, 0)
+    assert {name: array.dtype.name for name, array in found.items()} == {
+        "n": "int32", "x": "float32", "b": "bool", "h": "uint8", "f": "float32", "j": "int64"
+    }  # fmt: skip
+    assert [found[name] for name in "nbhf"] == [5, True, 1, 0.5]
+    assert type(sample["f"]) is float  # the caller's own stays
+
+
+@pytest.mark.parametrize(("column", "value", "dtype"), [
+    ("f", 2, "float32"), ("f", 0.5, "float32"), ("f", np.float64(2), "float32"), ("f", [1, 2], "float32"),
+    ("n", 3, "int32"), ("n", [], "int32"), ("h", True, "uint8"), ("h", 300, "int64"), ("n", 2**40, "int64"),
+    ("n", 0.5, "float64"), ("f", 1j, "complex128"), ("f", np.array(0.5), "float64"), ("other", 1, "int64"),
+])  # fmt: skip
+def test_what_is_given_for_a_column_is_of_its_type_unless_that_would_change_it(
+    column: str, value: Any, dtype: str
+) -> None:
+    found = decoder("my_functions:give", columns=MANY, column=column, value=value).decode({"n": 1}, 0, 0)
+    assert found[column].dtype == dtype
+    assert found[column].tolist() == np.asarray(value).tolist()
 
 
 @pytest.mark.parametrize(("name", "reason"), [
-    ("odd", "given sample 17, gave list, not a dict of arrays"),
+    ("odd", "data.decode my_functions:odd gave list, not a dict of arrays"),
+    ("ragged", "gave 'r', which is no array: "),
     ("words", "gave 'w' of type list .* not numbers"),
 ])  # fmt: skip
-def test_what_is_no_array_is_named_with_the_sample(name: str, reason: str) -> None:
+def test_what_is_no_array_is_named(name: str, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         decoder(f"my_functions:{name}").decode({}, 17, 0)
 

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from torchrelay.core.errors import DataError
+from torchrelay.data.build.dataset_build import BuildRequest, build_dataset
+from torchrelay.data.build.input import JsonLines
 from torchrelay.data.dataset import open_dataset
 from torchrelay.data.layout import tokenizer_key
 from torchrelay.data.loader import SplitReader, open_reader, open_split, open_validation
@@ -78,6 +81,19 @@ def test_facts_and_figures_are_those_of_the_split(store: Store, reader: SplitRea
     assert reader.bytes_per_token == totals.text_bytes / totals.tokens < 1
     assert reader.num_samples == sum((entry.tokens - 1) // 16 for entry in manifest.splits["train"])
     assert reader.files == {"torchrelay_tokenizer.json": store.get(tokenizer_key("d", manifest.version))}
+
+
+def test_classes_of_documents_have_names_and_their_loss_is_not_of_bytes(store: Store, tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"story {n} " * 9, "kind": ["sad", "glad"][n % 2]}) for n in range(30)]
+    (tmp_path / "stories.jsonl").write_text("\n".join(lines))
+    documents = JsonLines(patterns=[str(tmp_path / "*.jsonl")], field="text", label_field="kind")
+    request = BuildRequest(documents=documents, validation=0.3, work=tmp_path / "work")
+    build_dataset(store, "d", request, clock=lambda: 0.0, progress=lambda *_: None)
+    classes = open_split(section(reading="documents", sequence_length=100), store, "train", seed=1)
+    assert (classes.facts.num_labels, classes.facts.label_names) == (2, ("glad", "sad"))
+    assert classes.facts.has_labels
+    assert classes.bytes_per_token is None
+    assert open_split(section(reading="packed"), store, "train", seed=1).bytes_per_token is not None
 
 
 def test_documents_promise_no_number_of_tokens(store: Store, build: Build, stories: list[str]) -> None:

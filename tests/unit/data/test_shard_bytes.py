@@ -96,3 +96,4 @@ def test_a_shard_that_is_not_the_one_of_the_manifest_is_named(
     assert shards[1].key in caught.value.message
     assert said in caught.value.message
     assert "torchrelay data verify" in caught.value.hint
+    assert "building the dataset again" in caught.value.hint

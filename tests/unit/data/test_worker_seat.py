@@ -9,7 +9,8 @@ import pytest
 
 from torchrelay.core.errors import DataError, NotFoundError, RelayError
 from torchrelay.data.batch import MicroBatch
-from torchrelay.data.worker_seat import START_S, Seat, Task, tell_slots
+from torchrelay.data.figures import Figures
+from torchrelay.data.worker_seat import START_S, RemoteCause, Seat, Task, tell_slots
 from torchrelay.data.worker_wire import receive, send
 
 
@@ -66,7 +67,25 @@ def answered(seat: Seat, theirs: socket.socket, header: dict[str, Any]) -> Relay
 def test_errors_of_torchrelay_stay_what_they_are(pair: tuple[Seat, socket.socket]) -> None:
     error = answered(*pair, {"error": "NotFoundError", "message": "x is missing", "hint": "look"})
     assert isinstance(error, NotFoundError)
-    assert (error.message, error.hint) == ("x is missing", "look")
+    assert (error.message, error.hint, error.__cause__) == ("x is missing", "look", None)
+
+
+def test_the_cause_of_an_error_is_chained_as_text(pair: tuple[Seat, socket.socket]) -> None:
+    error = answered(*pair, {"error": "DataError", "message": "no", "hint": "", "cause": "ValueError: x"})
+    assert error.message == "no"
+    assert isinstance(error.__cause__, RemoteCause) and str(error.__cause__) == "ValueError: x"
+
+
+def test_what_reading_cost_is_counted_from_every_answer(pair: tuple[Seat, socket.socket]) -> None:
+    seat, theirs = pair
+    send(theirs, {"ready": True, "figures": {"misses": 1}})
+    assert seat.receive() is None
+    answered(seat, theirs, {"error": "DataError", "message": "", "hint": "", "figures": {"hits": 2}})
+    seat.give(task(8))
+    counts = {"hits": 1, "fetch_seconds": 0.5}
+    send(theirs, {"number": 8, "names": [], "targets": 0, "tokens": 0, "figures": counts}, [np.array([1])])
+    seat.receive()
+    assert seat.meter.take() == Figures(hits=3, misses=1, fetch_seconds=0.5)
 
 
 @pytest.mark.parametrize("name", ["", "ExitCode", "IntEnum"])

@@ -15,6 +15,23 @@ from torchrelay.recipe.model_schema import DecoderSection, ModelSection
 
 TOKENS = DataFacts(vocabulary=65, sequence_length=16, num_labels=None, end_token=3)
 DOCUMENTS = DataFacts(vocabulary=65, sequence_length=16, num_labels=5, end_token=3)
+IMAGES = DataFacts(
+    vocabulary=None,
+    sequence_length=None,
+    num_labels=None,
+    end_token=None,
+    label_names=("cat", "dog", "owl"),
+    arrays={"pixel_values": (3, 8, 8), "labels": ()},
+)
+TINY_VIT: dict[str, Any] = {
+    "model_type": "vit",
+    "image_size": 8,
+    "patch_size": 4,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 SMALL: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4}
 ODD: list[dict[str, Any]] = [
     {"layers": 1, "width": 6, "heads": 1, "vocabulary": 67},
@@ -65,6 +82,13 @@ def text_batch(samples: int = 6, length: int = 16, *, vocabulary: int = 65) -> d
     labels = text[:, 1:].clone()
     labels[0, length // 2 :] = IGNORE_LABEL
     return {"tokens": text[:, :-1].clone(), "labels": labels}
+
+
+def image_batch() -> dict[str, torch.Tensor]:
+    """Random images of three classes."""
+    generator = torch.Generator().manual_seed(5)
+    images = torch.rand(6, 3, 8, 8, generator=generator)
+    return {"pixel_values": images, "labels": torch.tensor([0, 1, 2, 2, 1, 0])}
 
 
 def write_export(task: Task, module: nn.Module, folder: Path) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.model.support import DOCUMENTS, TOKENS, shake, text_batch, write_export
+from tests.unit.model.support import (
+    DOCUMENTS,
+    IMAGES,
+    TINY_VIT,
+    TOKENS,
+    image_batch,
+    shake,
+    text_batch,
+    write_export,
+)
 from tests.unit.model.test_task import TINY_LLAMA, documents
 from torchrelay.core.errors import ModelError, RecipeError
 from torchrelay.core.plugins import load_plugin
@@ -32,6 +41,13 @@ TINY_BERT = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "max_position_embeddings": 32,
+}
+TINY_RESNET = {
+    "model_type": "resnet",
+    "embedding_size": 4,
+    "hidden_sizes": [4, 8],
+    "depths": [1, 1],
+    "layer_type": "basic",
 }
 CLASSES = "sequence-classification"
 
@@ -146,13 +162,51 @@ def test_an_export_is_read_back_with_the_same_scores(config: dict, tmp_path: Pat
 def test_a_classifiers_export_is_read_back(tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    task = task_of(DOCUMENTS, config=TINY_LLAMA, task=CLASSES)
+    task = task_of(replace(DOCUMENTS, label_names=tuple("abcde")), config=TINY_LLAMA, task=CLASSES)
     module = task.build(seed=1)
     write_export(task, module, tmp_path)
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path, local_files_only=True)
     assert other.config.num_labels == 5
+    assert other.config.label2id["e"] == 4
     assert other.config.pad_token_id == 3
     assert torch.equal(other.score.weight, module.get_parameter("score.weight"))
+
+
+@pytest.mark.parametrize("config", [TINY_VIT, TINY_RESNET])
+def test_an_image_classifier_is_read_back_with_its_classes(config: dict, tmp_path: Path) -> None:
+    from transformers import AutoModelForImageClassification
+
+    task, batch = task_of(IMAGES, config=config, task="image-classification"), image_batch()
+    module = task.build(seed=1)
+    shake(module)
+    task.loss(module, batch)  # moves the running statistics, where there are any
+    write_export(task, module, tmp_path)
+    other, report = AutoModelForImageClassification.from_pretrained(
+        tmp_path, local_files_only=True, output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert other.config.id2label == {0: "cat", 1: "dog", 2: "owl"}
+    assert other.config.label2id == {"cat": 0, "dog": 1, "owl": 2}
+    scores = other(batch["pixel_values"]).logits
+    expected = torch.nn.functional.cross_entropy(scores, batch["labels"], reduction="sum")
+    torch.testing.assert_close(task.loss(module.eval(), batch), expected)
+    assert len(task.blocks(module)) == 2
+
+
+def test_images_that_the_model_does_not_take_are_told_when_they_are_read() -> None:
+    facts = replace(IMAGES, arrays=None)
+    task, batch = task_of(facts, config=TINY_VIT, task="image-classification"), image_batch()
+    module = task.build(seed=1)
+    wrong = {
+        "images are 3 x 8 x 6, the model takes 3 x 8 x 8": {"pixel_values": torch.rand(6, 3, 8, 6)},
+        "pixel_values are torch.uint8": {"pixel_values": batch["pixel_values"].byte()},
+        r"labels torch.int64 \[6, 1\]": {"labels": batch["labels"][:, None]},
+    }
+    for said, part in wrong.items():
+        with pytest.raises(ModelError, match=said):
+            task.loss(module, {**batch, **part})
+    with pytest.raises(ModelError, match="the samples have x"):
+        task.loss(module, {"x": batch["labels"]})
 
 
 def test_building_says_nothing_and_leaves_transformers_settings(saved: tuple[Path, Any], capfd) -> None:
@@ -250,9 +304,18 @@ def test_language_needs_tokens_without_classes() -> None:
 
 
 def test_classification_needs_labels_of_the_same_number() -> None:
-    assert "needs documents with labels" in refusal(TOKENS, config=TINY_LLAMA, task=CLASSES)
+    text = refusal(TOKENS, config=TINY_LLAMA, task=CLASSES)
+    assert "needs documents with labels, and the data has none" in text
     text = refusal(DOCUMENTS, config={**TINY_LLAMA, "num_labels": 3}, task=CLASSES)
     assert "config.num_labels: the model has 3 classes, the dataset 5" in text
+
+
+def test_labels_that_the_reading_leaves_out_are_not_called_missing() -> None:
+    text = refusal(replace(TOKENS, has_labels=True), config=TINY_LLAMA, task=CLASSES)
+    assert (
+        "data.reading: sequence-classification needs documents with labels, and this reading leaves" in text
+    )
+    assert "(set data.reading: documents)" in text and "has none" not in text
 
 
 def test_a_decoder_that_classifies_needs_a_token_for_padding() -> None:

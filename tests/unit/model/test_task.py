@@ -7,7 +7,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.unit.model.support import DOCUMENTS, SMALL, TOKENS, decoder_task, shake, text_batch, with_weights
+from tests.unit.model.support import (
+    DOCUMENTS,
+    IMAGES,
+    SMALL,
+    TINY_VIT,
+    TOKENS,
+    decoder_task,
+    image_batch,
+    shake,
+    text_batch,
+    with_weights,
+)
 from torchrelay.model.huggingface import build_huggingface_task
 from torchrelay.model.python import build_python_task
 from torchrelay.model.task import Task
@@ -63,6 +74,11 @@ def huggingface(task: str) -> Task:
     )
 
 
+def images() -> Task:
+    section = HuggingFaceSection(config=TINY_VIT, task="image-classification")
+    return build_huggingface_task(ModelSection(huggingface=section), IMAGES)
+
+
 def python(name: str) -> Task:
     return build_python_task(ModelSection(python=f"{__name__}:{name}"), TOKENS)
 
@@ -72,6 +88,7 @@ KINDS: dict[str, tuple[Callable[[], Task], Callable[[], dict[str, torch.Tensor]]
     "gpt2": (lambda: decoder_task(architecture="gpt2", **SMALL), text_batch),
     "huggingface": (lambda: huggingface("causal-lm"), text_batch),
     "classification": (lambda: huggingface("sequence-classification"), documents),
+    "images": (images, image_batch),
     "python": (lambda: python("Regression"), numbers),
     "python mean": (lambda: python("MeanRegression"), numbers),
 }

@@ -83,6 +83,13 @@ def test_a_setting_can_take_a_value_away(load) -> None:
             "train.micro_batch=3",
             "--set: train.micro_batch: 3 does not divide train.global_batch 8 (use one of 1, 2, 4, 8)",
         ),
+        ("data.curriculum=null", "--set: data.curriculum: input should be a list, got None"),
+        ("data.skip=[1..2, 5]", "--set: data.skip[1]: input should be a valid string, got 5"),
+        (
+            "train.optimizer.betas=[0.1, 0.2, 0.3]",
+            "--set: train.optimizer.betas: list should have at most 2 items, not 3, got [0.1, 0.2, 0.3]",
+        ),
+        ("data.decode_options=3", "--set: data.decode_options: input should be a section of keys, got 3"),
         ("train.precision=fp8", "--set: train.precision: input should be 'fp32' or 'bf16', got 'fp8'"),
     ],
 )
@@ -115,6 +122,26 @@ checkpoint: {every: sometimes}
         "recipe.yaml:6: train.steps: input should be a valid integer, got 'ten'",
         "recipe.yaml:8: checkpoint.every: 'sometimes' is not an interval; "
         'write it like "500 steps" or "10min"',
+    ]
+
+
+def test_a_wrong_key_in_a_list_is_told_beside_what_follows_it(write) -> None:
+    text = """\
+run: {name: a}
+model: {decoder: {preset: 1m}}
+data:
+  mixture:
+    - {dataset: a, weigth: 1}
+    - {dataset: 3, weight: x}
+train: {steps: 10, global_batch: 8}
+"""
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(text))
+    assert problems(caught) == [
+        "recipe.yaml:4: data.mixture[0].weight: is missing",
+        "recipe.yaml:4: data.mixture[0].weigth: unknown key; did you mean 'weight'?",
+        "recipe.yaml:4: data.mixture[1].dataset: input should be a valid string, got 3",
+        "recipe.yaml:4: data.mixture[1].weight: input should be a valid number, got 'x'",
     ]
 
 

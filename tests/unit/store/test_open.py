@@ -38,6 +38,14 @@ def test_memory_is_shared_by_name_within_the_process() -> None:
     assert list(open_store("memory://another-name").list("")) == []
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_url_without_a_bucket_says_how_one_is_written(scheme: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store(f"{scheme}://")
+    assert caught.value.message == f"'{scheme}://' names no bucket"
+    assert caught.value.hint == f"write {scheme}://bucket/prefix"
+
+
 def test_an_object_store_url_is_shown_without_its_final_slash() -> None:
     store = open_store("s3://bucket/some/prefix/")
     assert isinstance(store, ObjectStore)

@@ -46,9 +46,11 @@ class RowScan:
 
 
 def _check_values(column: Column, array: Any, first: int) -> None:
-    """ValueError that names the first row without a value, or with an empty place in its array."""
+    """ValueError that names the first row without a value, or with an empty place in its array. Rows count
+    from 1, as where a dataset is built.
+    """
     if array.null_count:
-        row = first + array.is_null().index(True).as_py()
+        row = first + array.is_null().index(True).as_py() + 1
         raise ValueError(f"{column.name!r} of row {row:,} is empty (null)")
     if not is_array(column.dtype) or column.shape == ():
         return
@@ -56,7 +58,7 @@ def _check_values(column: Column, array: Any, first: int) -> None:
     while inner.type.num_fields:
         inner = inner.flatten()
         if inner.null_count:
-            row = next(row for row in range(len(array)) if _has_null(array[row].as_py()))
+            row = next(row for row, value in enumerate(array, start=1) if _has_null(value.as_py()))
             raise ValueError(f"{column.name!r} of row {first + row:,} has an empty place (null)")
 
 

@@ -24,6 +24,8 @@ from torchrelay.data.formats.webdataset import (
 from torchrelay.data.manifest import Column, Unpack
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_PICKLES = ("pkl", "pickle", "pyd", "pth", "pt")
+"""What other libraries read as pickles."""
 _CHECKED = ("int64", "str", "json")
 """Values that are decoded when they are adopted, so that training does not stop at one."""
 
@@ -120,6 +122,11 @@ def _samples(reader: PieceReader, skipped: _Skipped) -> Iterator[_Sample]:
 def _column(reader: PieceReader, member: Member, name: str) -> Column:
     """The column of a file, with its value checked where that costs little."""
     dtype = extension_dtype(name)
+    if name.rpartition(".")[2] in _PICKLES:
+        raise ValueError(
+            f"{member.name!r} at byte {member.start:,} is a pickle, which could run any code when it is "
+            "read; write it again as npy, json or txt, or leave the column out of the tar files"
+        )
     try:
         if dtype == NPY:
             header = parse_npy_header(reader.take(min(member.size, NPY_HEAD_BYTES)))

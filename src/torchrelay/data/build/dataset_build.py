@@ -5,12 +5,13 @@ whatever the number of processes and however often the build was killed and star
 """
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import NamedTuple
 
 from torchrelay import __version__
 from torchrelay.core.clock import Clock, iso_time, system_clock
+from torchrelay.core.errors import RecipeError
 from torchrelay.data.build.job import Job
 from torchrelay.data.build.journal import Journal, Progress
 from torchrelay.data.build.merge import Merge, NotWholeError, Status
@@ -19,9 +20,17 @@ from torchrelay.data.build.request import BuildRequest as BuildRequest
 from torchrelay.data.build.request import check_request
 from torchrelay.data.build.sample_job import SampleJob, check_sample_request
 from torchrelay.data.build.sample_job import SampleRequest as SampleRequest
+from torchrelay.data.build.share_check import count_distinct, note_shares
 from torchrelay.data.build.split_check import find_shared_id
 from torchrelay.data.build.token_job import TokenJob
-from torchrelay.data.build.version import describe_version, has_all, list_skipped, sweep_store, take_splits
+from torchrelay.data.build.version import (
+    count_lost,
+    describe_version,
+    list_shards,
+    list_skipped,
+    sweep_store,
+    take_splits,
+)
 from torchrelay.data.build.work_folder import (
     begin_anew,
     choose_folder,
@@ -33,6 +42,7 @@ from torchrelay.data.build.workbench import BenchSetup, Spec
 from torchrelay.data.layout import check_name, dataset_folder
 from torchrelay.data.manifest import TRAIN, Manifest
 from torchrelay.data.publish import publish
+from torchrelay.data.shard_bytes import LocalBytes
 from torchrelay.store.base import Store
 
 Report = Callable[[Status], None]
@@ -54,7 +64,9 @@ class BuildResult(NamedTuple):
     skipped_list: Path | None = None
     """A file that names all of them, one JSON object a line."""
     notes: tuple[str, ...] = ()
-    """What is stored otherwise than it came, in words."""
+    """What is stored otherwise than it came, or is not as it was asked for, in words."""
+    healed: int = 0
+    """Shards of a version that was there already which were missing, or of another size."""
 
 
 def build_dataset(
@@ -72,6 +84,7 @@ def build_dataset(
     """
     check_name(name)
     job = _make_job(request)
+    _check_shares(job)
     identity = {**job.identity(), "store": store.url, "name": name, "code": __version__}
     work = choose_folder(identity, job.settings.work)
     with hold_folder(work):
@@ -100,6 +113,7 @@ class _Build:
 
     def run(self, clock: Clock) -> BuildResult:
         """All of it."""
+        before = list_shards(self._store, self._name)
         plan = self._job.plan(
             self._work,
             lambda setup: self._pool(setup, setup.open),
@@ -124,6 +138,7 @@ class _Build:
         published = publish(self._store, manifest, plan.tokenizer_file)
         if resumed:
             sweep_store(self._store, manifest, published.number, self._started_s)
+        healed = 0 if published.is_new else count_lost(before, content.splits)
         skipped, listing = list_skipped(self._work) if progress.problems else ((), None)
         return BuildResult(
             manifest,
@@ -133,7 +148,8 @@ class _Build:
             truncated=progress.truncated,
             skipped=skipped,
             skipped_list=listing,
-            notes=plan.notes,
+            notes=(*plan.notes, *self._note_shares(manifest)),
+            healed=healed,
         )
 
     def _make_shards(self, spec: Spec) -> tuple[Progress, bool]:
@@ -151,8 +167,8 @@ class _Build:
         resumed = progress.units > 0
         pool = self._pool(setup, lambda: setup.bench(self._store))
         try:
-            if resumed and not has_all(self._store, self._name, progress):
-                raise NotWholeError
+            if resumed:
+                self._tell_resumed(progress)
             merge = Merge(setup, journal, pool, window=2 * self._job.settings.processes + 2)
             merge.run(self._job.units(), self._check_splits, lambda *made: self._tell(progress, *made))
         finally:
@@ -169,6 +185,22 @@ class _Build:
             return Inline(local())
         return Workers(setup, most)
 
+    def _tell_resumed(self, progress: Progress) -> None:
+        if count_lost(list_shards(self._store, self._name), progress.entries):
+            raise NotWholeError
+        shards = sum(map(len, progress.entries.values()))
+        self._report(
+            Status(
+                "going on", progress.input_bytes, self._total, progress.documents, 0, shards, is_resumed=True
+            )
+        )
+
+    def _note_shares(self, manifest: Manifest) -> Iterator[str]:
+        if self._job.settings.divides_whole:
+            folder = dataset_folder(self._name)
+            source = LocalBytes(self._store, folder, self._store, folder)
+            yield from note_shares(manifest, self._job.shares, source, self._job.settings.noun)
+
     def _tell(self, progress: Progress, items: int, shards: int) -> None:
         self._report(
             Status(
@@ -180,7 +212,7 @@ class _Build:
         """DataError when a split got nothing. Small corpora have no shard in the store at this point."""
         for split in (TRAIN, *self._job.shares):
             if split not in found:
-                raise self._job.nothing_for(split, progress)
+                raise self._job.nothing_for(split, progress, count_distinct(self._work))
 
     def _check_ids(self, progress: Progress) -> None:
         shards = {split: len(entries) for split, entries in progress.entries.items()}
@@ -195,6 +227,15 @@ def _make_job(request: BuildRequest | SampleRequest) -> Job:
         return SampleJob(request)
     check_request(request)
     return TokenJob(request)
+
+
+def _check_shares(job: Job) -> None:
+    if job.settings.shares_asked and job.given:
+        raise RecipeError(
+            f"--validation and --test divide what has no split, but the input says which split every "
+            f"{job.settings.noun} belongs to",
+            hint="leave --validation and --test out, or give an input without splits",
+        )
 
 
 def _has_shards(work: Path) -> bool:

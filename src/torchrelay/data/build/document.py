@@ -11,6 +11,7 @@ from torchrelay.data.manifest import SPLITS, TRAIN, VALIDATION
 Label = int | str
 OnBad = Literal["stop", "skip"]
 
+_SKIP = "--on-bad skip"
 _SPLIT_WORDS = {
     **{split: split for split in SPLITS},
     "training": TRAIN,
@@ -53,8 +54,16 @@ class Intake:
     def refuse(self, error: DataError) -> None:
         """Raise, or note what is wrong and let the reader go on with the next document."""
         if self.on_bad == "stop":
-            raise error
+            raise _add_hint(error)
         self.problems.append(error.message)
+
+
+def _add_hint(error: DataError) -> DataError:
+    """The error, whose hint also tells how to go on without mending the input."""
+    if _SKIP in error.hint:
+        return error
+    hint = f"{error.hint or 'mend the input'}; or leave out what is bad with {_SKIP}"
+    return DataError(error.message, hint=hint).with_traceback(error.__traceback__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +108,11 @@ def parse_split(word: Any, where: str) -> str:
             hint=f"splits are {', '.join(SPLITS)}; valid, val, dev and eval also mean validation",
         )
     return split
+
+
+def say_count(count: int, noun: str) -> str:
+    """`1 document`, `1,200 documents`."""
+    return f"{count:,} {noun}{'s'[: count != 1]}"
 
 
 def show(value: Any) -> str:

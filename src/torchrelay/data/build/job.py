@@ -38,6 +38,12 @@ class Settings:
     """Bytes of input of one unit, about."""
     work: Path | None
     """Folder for the work folder; None: the cache's."""
+    noun: str
+    """What is divided between the splits: a document, or a sample."""
+    shares_asked: bool
+    """Whether somebody named the shares: they must then not be told by the input."""
+    divides_whole: bool = True
+    """Whether a hash divides whole documents, so that equal ones go together."""
 
 
 class Job(Protocol):
@@ -72,8 +78,8 @@ class Job(Protocol):
     def content(self, spec: Spec, splits: Mapping[str, tuple[ShardEntry, ...]]) -> Content:
         """What the version is made of."""
 
-    def nothing_for(self, split: str, progress: Progress) -> DataError:
-        """The input has nothing for a split that must get something."""
+    def nothing_for(self, split: str, progress: Progress, distinct: int | None) -> DataError:
+        """The input has nothing for a split that must get something; `distinct`: see `count_distinct`."""
 
     def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:
         """An id is in two splits that were given."""

@@ -33,6 +33,8 @@ class Status(NamedTuple):
     """Tokens, or bytes of samples."""
     shards: int = 0
     """Written."""
+    is_resumed: bool = False
+    """Whether this tells what an earlier process of the same build left; told once, before all others."""
 
 
 Report = Callable[[Status], None]

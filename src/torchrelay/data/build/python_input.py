@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.core.errors import DataError
-from torchrelay.core.plugins import load_object
 from torchrelay.data.build.division import Division, Piece, cut_document
 from torchrelay.data.build.document import Fields, Intake, show
 from torchrelay.data.build.files import hash_parts
+from torchrelay.data.build.user_code import call_function, iterate, load_function
 
 TEXT = "text"
 _OVERHEAD_BYTES = 64
@@ -76,7 +76,7 @@ class PythonDocuments:
 
     def fingerprint(self) -> str:
         """See `Input`; what the function gives shows only when it is called."""
-        load_object(self.reference, "--python")
+        load_function(self.reference)
         return hash_parts(self.reference, sorted(self.options.items()))
 
     def total_bytes(self) -> None:
@@ -86,8 +86,11 @@ class PythonDocuments:
         """See `Input`."""
         records: list[Mapping[str, Any]] = []
         size = first = 0
+        first_kind = ""
         for item in self._items():
-            record = self._record(item, first + len(records))
+            number = first + len(records)
+            first_kind = first_kind or _kind(item)
+            record = self._record(item, number, first_kind)
             records.append(record)
             size += _OVERHEAD_BYTES + _measure(record.get(self.fields.text))
             if size >= unit_bytes:
@@ -102,13 +105,19 @@ class PythonDocuments:
         return {"python": self.reference, **self.fields.describe(), **options}
 
     def _items(self) -> Iterable[Any]:
-        found = load_object(self.reference, "--python")(**self.options)
+        found = call_function(self.reference, self.options)
         if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
             raise DataError(f"{self.reference} gave {type(found).__name__}, not an iterable of documents")
-        return found
+        return iterate(self.reference, found, "item")
 
-    def _record(self, item: Any, number: int) -> Mapping[str, Any]:
+    def _record(self, item: Any, number: int, first_kind: str) -> Mapping[str, Any]:
         """No more than the fields that are needed, so that little is sent to other processes."""
+        if _kind(item) != first_kind and isinstance(item, str | bytes | Mapping):
+            raise DataError(
+                f"{self.reference} mixes texts and dicts: item 0 is {first_kind}, "
+                f"but item {number} is {_kind(item)}, {show(item)}",
+                hint="give texts alone, or dicts alone with the field that --field names",
+            )
         if isinstance(item, str | bytes):
             return {self.fields.text: item}
         if isinstance(item, Mapping):
@@ -117,6 +126,10 @@ class PythonDocuments:
             f"{self.reference}: item {number} is {show(item)}, neither a text nor a dict",
             hint="yield str, bytes, or dicts with the field that --field names",
         )
+
+
+def _kind(item: Any) -> str:
+    return "a dict" if isinstance(item, Mapping) else "a text"
 
 
 def _measure(value: Any) -> int:

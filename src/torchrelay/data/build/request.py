@@ -44,6 +44,8 @@ class BuildRequest:
     long_documents: LongDocuments = "refuse"
     """What becomes of a document that is longer than a pack."""
 
+    shares_asked: bool = False
+    """Whether somebody named the shares; an input that gives the splits itself is then refused."""
     on_bad: OnBad = "stop"
     """Whether a bad document ends the build or is left out, counted and listed."""
     processes: int = 1

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torchrelay.core.errors import DataError
+from torchrelay.data.build.document import show
 from torchrelay.data.build.files import Stamp, find_files, hash_parts, open_stream
 from torchrelay.data.build.sample_input import UNIT_BYTES, BadSample, Cell, RawSample
 
 MOST_FIELD_CHARACTERS = 2**30
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OTHER_DELIMITERS = (";", "\t")
 _NOT_CSV = (csv.Error, UnicodeDecodeError)
 
 
@@ -182,6 +184,12 @@ def _read_header(reader: Any, stamp: Stamp) -> tuple[str, ...]:
         raise DataError(
             f"{stamp.path}:1: the header {why if names else 'is missing'}",
             hint="the first line of a CSV file names its columns",
+        )
+    other = next((mark for mark in _OTHER_DELIMITERS if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        raise DataError(
+            f"{stamp.path}:1: the header has one column only, {show(names[0])}",
+            hint=f"fields that {other!r} divides are read with --delimiter {other!r}",
         )
     return names
 

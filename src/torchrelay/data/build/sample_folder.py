@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.document import parse_split
+from torchrelay.data.build.document import parse_split, say_count
 from torchrelay.data.build.files import Stamp, hash_parts, stamp_file
 from torchrelay.data.build.sample_image import SUFFIXES
 from torchrelay.data.build.sample_input import UNIT_BYTES, UNIT_FILES, BadSample, ImageBytes, RawSample
@@ -39,7 +39,8 @@ class ImageUnit:
     @property
     def where(self) -> str:
         """See `SampleUnit.where`."""
-        return f"{self.root / self.names[0]} and {len(self.names) - 1} more"
+        more = len(self.names) - 1
+        return f"{self.root / self.names[0]}" + (f" and {more:,} more" if more else "")
 
     def prepared(self) -> "ImageUnit":
         """See `SampleUnit.prepared`."""
@@ -103,6 +104,8 @@ class ImageFolder:
             raise DataError(f"cannot read the folder {root}: {error.strerror}") from error
         except DataError:  # a folder that is no split
             return [(None, root)]
+        if [split for split, _ in splits] == [TRAIN]:
+            return [(None, splits[0][1])]  # nothing is given for the others, so a hash decides
         return list(splits) if TRAIN in dict(splits) else [(None, root)]
 
 
@@ -115,7 +118,8 @@ def _divide(root: Path, split: str | None) -> Iterator[ImageUnit]:
     loose = [stamp.path for stamp in stamps if "/" not in stamp.path]
     if loose and len(loose) < len(stamps):
         raise DataError(
-            f"{root / loose[0]} is in no class: {len(loose):,} images lie beside the folders of the classes",
+            f"{root / loose[0]} is in no class: {say_count(len(loose), 'image')} beside the folders of "
+            "the classes",
             hint="move them into folders, one for each class, or put all images into one folder",
         )
     group: list[Stamp] = []

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.core.errors import DataError
-from torchrelay.core.plugins import load_object
+from torchrelay.data.build.document import show
 from torchrelay.data.build.files import hash_parts
 from torchrelay.data.build.sample_image import png_of
 from torchrelay.data.build.sample_input import BadSample, ImageBytes, RawSample
+from torchrelay.data.build.user_code import UserCode, call_function, iterate, load_function
 
 _ROWS = 4096
 
@@ -28,7 +29,7 @@ class IterableUnit:
     @property
     def id(self) -> str:
         """See `SampleUnit.id`; the source of the function's module stands for what it does."""
-        module = inspect.getmodule(load_object(self.reference, "--python"))
+        module = inspect.getmodule(load_function(self.reference))
         try:
             source = inspect.getsource(module) if module is not None else ""
         except OSError:
@@ -55,7 +56,8 @@ class IterableUnit:
         for number, sample in enumerate(self._items(), start=self.start):
             where = f"{self.reference}: sample {number}"
             if not isinstance(sample, Mapping):
-                yield BadSample(where, f"is {type(sample).__name__}, not a dict")
+                kind = f"the text {show(sample)}" if isinstance(sample, str) else type(sample).__name__
+                yield BadSample(where, f"is {kind}, not a dict", "give dicts alone, or texts alone")
                 continue
             values = {str(name): _plain(value) for name, value in sample.items()}
             yield RawSample(values, where, str(number))
@@ -66,9 +68,8 @@ class IterableUnit:
 
     def _items(self) -> Iterator[Any]:
         found = _call(self.reference, self.options)
-        if self.stop is None:
-            return iter(found)
-        return (found[number] for number in range(self.start, self.stop))
+        rows = found if self.stop is None else (found[number] for number in range(self.start, self.stop))
+        return iterate(self.reference, rows, "sample", self.start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,8 @@ class PythonSamples:
         found = _call(self.reference, self.options)
         if not isinstance(found, Sized) or not hasattr(found, "__getitem__"):
             return [self._unit(0, None)]
-        length = len(found)
+        with UserCode(f"the length of what {self.reference} gives"):
+            length = len(found)
         return [self._unit(start, min(start + _ROWS, length)) for start in range(0, length, _ROWS)]
 
     def label_names(self) -> None:
@@ -112,10 +114,7 @@ class PythonSamples:
 
 
 def _call(reference: str, options: Mapping[str, Any]) -> Any:
-    function = load_object(reference, "--python")
-    if not callable(function):
-        raise DataError(f"{reference} is {type(function).__name__}, not a function")
-    found = function(**options)
+    found = call_function(reference, options)
     if isinstance(found, Mapping | str | bytes) or not (
         isinstance(found, Iterable) or hasattr(found, "__getitem__")
     ):

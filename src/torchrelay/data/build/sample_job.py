@@ -18,6 +18,7 @@ from torchrelay.data.build.sample_input import SampleInput, SampleUnit
 from torchrelay.data.build.sample_maker import SampleSpec, SampleSurveySetup, SampleSurveyTask
 from torchrelay.data.build.sample_plan import SamplePlan, choose_label, encode_unit, make_plan
 from torchrelay.data.build.sample_survey import Survey
+from torchrelay.data.build.share_check import name_count
 from torchrelay.data.build.split_check import name_places
 from torchrelay.data.build.workbench import Spec
 from torchrelay.data.manifest import Content, ShardEntry
@@ -37,6 +38,8 @@ class SampleRequest:
     shard_bytes: int = SHARD_BYTES
     """Most bytes of samples in one shard, 1 KiB to 1 GiB."""
 
+    shares_asked: bool = False
+    """Whether somebody named the shares; an input that gives the splits itself is then refused."""
     on_bad: OnBad = "stop"
     """Whether a bad sample ends the build or is left out, counted and listed."""
     processes: int = 1
@@ -63,6 +66,8 @@ class SampleJob:
             on_bad=request.on_bad,
             unit_bytes=UNIT_BYTES,
             work=request.work,
+            noun="sample",
+            shares_asked=request.shares_asked,
         )
         self._units: list[SampleUnit] | None = None
         self._plan: SamplePlan | None = None
@@ -136,15 +141,16 @@ class SampleJob:
             label_names=plan.label_names,
         )
 
-    def nothing_for(self, split: str, progress: Progress) -> DataError:
+    def nothing_for(self, split: str, progress: Progress, distinct: int | None) -> DataError:
         """See `Job`."""
         shares = " and ".join(f"{share * 100:.3g}% for {name}" for name, share in self.shares.items())
         left = f"; {progress.problems:,} bad ones were left out" if progress.problems else ""
         count = progress.documents
+        more = "different samples" if distinct is not None and distinct < count else "samples"
         return DataError(
-            f"the {split} split would be empty: {count:,} sample{'s'[: count != 1]}, "
+            f"the {split} split would be empty: {name_count(count, distinct, 'sample')}, "
             f"{shares or 'splits as given'}{left}",
-            hint="add samples, or change --validation (0% for none)",
+            hint=f"add {more}, or change --validation (0% for none)",
         )
 
     def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:

@@ -5,7 +5,7 @@ any order; results are put together in the order of the units.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import xxhash
 
 from torchrelay.core.errors import DataError
 from torchrelay.data.build.division import choose_split
-from torchrelay.data.build.document import Intake
+from torchrelay.data.build.document import Intake, say_count, show
 from torchrelay.data.build.sample_columns import KEY, LABEL, SampleOptions, infer_columns
 from torchrelay.data.build.sample_image import OTHER, check_image
 from torchrelay.data.build.sample_input import (
@@ -95,7 +95,7 @@ def make_plan(
         id_column=options.id_column,
         validation=validation,
         test=test,
-        notes=tuple(_list_changes(survey)),
+        notes=(*_list_changes(survey), *_list_texts(survey, columns, options)),
     )
 
 
@@ -104,8 +104,21 @@ def _list_changes(survey: Survey) -> Iterator[str]:
         images = kinds.get(f"image:{OTHER}")
         if images is not None:
             yield (
-                f"column {name!r}: {images.count:,} images are neither jpeg nor png and are stored as png "
+                f"column {name!r}: {say_count(images.count, 'image')} neither jpeg nor png, stored as png "
                 f"(the first is {images.where})"
+            )
+
+
+def _list_texts(survey: Survey, columns: Iterable[Column], options: SampleOptions) -> Iterator[str]:
+    """Columns of text tables that would be numbers but for some fields."""
+    texts = {column.name for column in columns if column.dtype == "str"} - options.types.keys()
+    for name, kinds in survey.columns.items():
+        text = kinds.get("cell:str")
+        numbers = sum(kinds[kind].count for kind in ("cell:int64", "cell:float64") if kind in kinds)
+        if text is not None and name in texts and numbers >= text.count:
+            yield (
+                f"column {name!r} is text because of {show(text.first)} at {text.where}; "
+                f"{say_count(numbers, 'field')} of it could be numbers"
             )
 
 

@@ -6,7 +6,7 @@ it was divided. Memory is bounded: of the samples only what differs is kept.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,8 @@ class Seen:
     """Where the first of another shape is, and that shape."""
     is_list: bool = False
     """Whether all are Python lists."""
+    first: str = ""
+    """Of fields of a text table: the first of them."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class Survey:
             if seen is not None and (seen.dtype, seen.shape, seen.is_list) == (dtype, shape, is_list):
                 seen.count += 1
             else:
-                _join(kinds, kind, Seen(1, sample.where, dtype, shape, None, is_list))
+                _join(kinds, kind, Seen(1, sample.where, dtype, shape, None, is_list, _cell(value)))
 
     def merge(self, later: "Survey") -> None:
         """Take in what was seen of samples that come after these."""
@@ -169,6 +171,10 @@ def _describe_number(value: Any) -> Described | None:
     return Described("json") if is_list else None
 
 
+def _cell(value: Any) -> str:
+    return str(value) if isinstance(value, Cell) else ""
+
+
 def _cell_type(text: str) -> str:
     if _WHOLE.fullmatch(text):
         return "int64"
@@ -180,7 +186,7 @@ def _cell_type(text: str) -> str:
 def _join(kinds: dict[str, Seen], kind: str, later: Seen) -> None:
     first = kinds.get(kind)
     if first is None:
-        kinds[kind] = Seen(later.count, later.where, later.dtype, later.shape, later.odd, later.is_list)
+        kinds[kind] = replace(later)
         return
     first.count += later.count
     first.is_list = first.is_list and later.is_list

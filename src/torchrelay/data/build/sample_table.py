@@ -18,6 +18,7 @@ from torchrelay.data.build.sample_arrow import (
 )
 from torchrelay.data.build.sample_input import UNIT_BYTES, BadSample, RawSample, import_package
 from torchrelay.data.build.saved_folder import saved_files
+from torchrelay.data.manifest import TRAIN
 
 _BATCH_ROWS = 256
 
@@ -129,7 +130,10 @@ class SavedDataset:
 
     def units(self) -> Sequence[TableUnit]:
         """See `SampleInput.units`; splits, then files in their order."""
-        return _divide(saved_files(self.folder), is_parquet=False)
+        files = saved_files(self.folder)
+        if {split for split, _ in files} == {TRAIN}:  # nothing is given for the others, so a hash decides
+            files = [(None, file) for _, file in files]
+        return _divide(files, is_parquet=False)
 
     def label_names(self) -> tuple[str, ...] | None:
         """See `SampleInput.label_names`; of the first column with classes."""

@@ -19,7 +19,7 @@ from torchrelay.data.build.division import (
     not_utf8,
     place,
 )
-from torchrelay.data.build.document import Document, Intake
+from torchrelay.data.build.document import Document, Intake, say_count
 from torchrelay.data.build.files import Stamp, hash_parts, map_file, unpack_file
 
 _MOST_FILES = 2000
@@ -42,7 +42,7 @@ class TextGroup:
     def where(self) -> str:
         """See `Unit`."""
         more = len(self.files) - 1
-        return self.files[0].path + (f" and {more} more files" if more else "")
+        return self.files[0].path + (f" and {say_count(more, 'more file')}" if more else "")
 
     @property
     def size(self) -> int:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from torchrelay.core.errors import DataError
-from torchrelay.data.build.document import Intake
+from torchrelay.data.build.document import Intake, say_count
 from torchrelay.data.build.job import MakePool, Plan, ReportRead, Settings
 from torchrelay.data.build.journal import Progress
 from torchrelay.data.build.request import BuildRequest
+from torchrelay.data.build.share_check import name_count
 from torchrelay.data.build.split_check import name_places
 from torchrelay.data.build.survey import survey_documents
 from torchrelay.data.build.token_maker import TokenSpec
@@ -30,6 +31,9 @@ class TokenJob:
             on_bad=request.on_bad,
             unit_bytes=request.unit_bytes,
             work=request.work,
+            noun="document",
+            shares_asked=request.shares_asked,
+            divides_whole=request.split == "document",
         )
 
     @property
@@ -87,20 +91,20 @@ class TokenJob:
             label_names=None if made.labels is None else tuple(map(str, made.labels)),
         )
 
-    def nothing_for(self, split: str, progress: Progress) -> DataError:
+    def nothing_for(self, split: str, progress: Progress, distinct: int | None) -> DataError:
         """See `Job`."""
         documents = progress.documents - progress.empty
         if documents == 0:
             left = f"; {progress.problems:,} bad ones were left out" if progress.problems else ""
             return DataError(
-                f"the corpus is empty: {progress.documents:,} documents, none with any text{left}",
+                f"the corpus is empty: {say_count(progress.documents, 'document')}, none with any text{left}",
                 hint="check the files and, for records, --field",
             )
         shares = " and ".join(f"{share * 100:.3g}% for {name}" for name, share in self.shares.items())
         rule = f", {shares} (--split {self._request.split})" if shares else ""
         return DataError(
-            f"the {split} split would be empty: {documents:,} document{'s'[: documents > 1]}{rule}",
-            hint=self._other_split(),
+            f"the {split} split would be empty: {name_count(documents, distinct, 'document')}{rule}",
+            hint=self._other_split(equal=distinct is not None and distinct < documents),
         )
 
     def shared_id(self, shared: tuple[int, str, str], work: Path) -> DataError:
@@ -113,11 +117,13 @@ class TokenJob:
         )
         return name_places(shared, found)
 
-    def _other_split(self) -> str:
+    def _other_split(self, *, equal: bool) -> str:
         if self.given:
             return "check what the input gives as the split of its documents"
         if self._request.split == "tail":
             return "use --split document, or a --validation share that leaves text on both sides"
+        if equal and self._request.split == "document":
+            return "add different documents, or change --validation (0% for none)"
         if self._request.documents.labelled:
             return "add documents, or change --validation"
         return (

@@ -1,8 +1,9 @@
 """The end of a build: the manifest, the list of what was left out, and tidying up after killed processes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,15 @@ _SHOWN = 20
 def describe_version(
     store: Store, name: str, content: Content, arguments: Mapping[str, Any], *, skipped: int, created: str
 ) -> Manifest:
-    """The manifest; its parent is the newest version before, unless that is the same."""
+    """The manifest; its parent is the newest version in the store that is another one."""
     record = BuildRecord(
         arguments=arguments,
         code=__version__,
         created=created,
-        parent=_newest(store, name),
         skipped=skipped,
     )
-    return make_manifest(name, content, record)
+    manifest = make_manifest(name, content, record)
+    return replace(manifest, build=replace(record, parent=_newest_other(store, manifest)))
 
 
 def take_splits(progress: Progress) -> dict[str, tuple[ShardEntry, ...]]:
@@ -47,12 +48,16 @@ def list_skipped(work: Path) -> tuple[tuple[str, ...], Path]:
     return tuple(first), path
 
 
-def has_all(store: Store, name: str, progress: Progress) -> bool:
-    """Whether every shard that the journal tells of is still in the store."""
+def list_shards(store: Store, name: str) -> dict[str, int]:
+    """Bytes of every shard of the dataset that is in the store, by its key in the manifest."""
     folder = dataset_folder(name)
-    sizes = {entry.key: entry.size for entry in store.list(f"{folder}/shards")}
-    entries = (entry for entries in progress.entries.values() for entry in entries)
-    return all(sizes.get(f"{folder}/{entry.key}") == entry.bytes for entry in entries)
+    return {entry.key.removeprefix(f"{folder}/"): entry.size for entry in store.list(f"{folder}/shards")}
+
+
+def count_lost(shards: Mapping[str, int], splits: Mapping[str, Sequence[ShardEntry]]) -> int:
+    """How many shards are not among `list_shards`, or are of another size there."""
+    keys = {entry.key: entry.bytes for entries in splits.values() for entry in entries}
+    return sum(shards.get(key) != size for key, size in keys.items())
 
 
 def sweep_store(store: Store, manifest: Manifest, ref: int, before_s: float) -> None:
@@ -76,8 +81,10 @@ def _remove_older(path: Path, before_s: float) -> None:
             path.unlink()
 
 
-def _newest(store: Store, name: str) -> str | None:
-    numbers = list_refs(store, name)
-    with suppress(DataError):  # a damaged ref is no reason not to build
-        return read_ref(store, name, numbers[-1]).version if numbers else None
+def _newest_other(store: Store, manifest: Manifest) -> str | None:
+    for number in reversed(list_refs(store, manifest.name)):
+        with suppress(DataError):  # a damaged ref is no reason not to build
+            version = read_ref(store, manifest.name, number).version
+            if version != manifest.version:
+                return version
     return None

@@ -11,13 +11,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torchrelay.core.errors import DataError
+from torchrelay.core.errors import DataError, ExitCode
 from torchrelay.data.build.journal import FILE
 from torchrelay.data.build.staging import TEMPORARY
 
 CACHE = "TORCHRELAY_CACHE"
 _LOCK = "lock"
 _STALE_S = 7 * 86400.0
+_TRIES = 100
+"""How often a folder may vanish between making it and locking it."""
+
+
+class HeldError(DataError):
+    """Another process has the folder; the same command can succeed when that has ended."""
+
+    exit_code = ExitCode.RETRYABLE
 
 
 def choose_folder(
@@ -32,7 +40,7 @@ def choose_folder(
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Have the folder alone, made if need be; DataError when another build has it."""
+    """Have the folder alone, made if need be; HeldError when another build has it."""
     descriptor = _lock(folder)
     try:
         for path in folder.iterdir():
@@ -77,28 +85,30 @@ def _remove_unheld(folder: Path) -> None:
 
 def _lock(folder: Path) -> int:
     """A descriptor that holds the lock until it is closed, or until this process ends."""
-    while True:
+    for tried in range(_TRIES):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            continue  # removed in between by the build that had it
         except OSError as error:
+            # It may have been removed in between by the build that had it.
+            if isinstance(error, FileNotFoundError | FileExistsError) and tried + 1 < _TRIES:
+                continue
             raise DataError(
                 f"cannot use {folder} as the work folder: {error.strerror}",
-                hint="name a folder on a local disk with --work",
+                hint=f"name a folder on a local disk with --work, or with the variable {CACHE}",
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise DataError(
+            raise HeldError(
                 f"another process is making the same build; it holds {folder}",
                 hint="wait for it, or stop it and run the command again to go on where it was",
             ) from error
         if _is_there(folder / _LOCK, descriptor):
             return descriptor
         os.close(descriptor)
+    raise HeldError(f"others make and remove {folder} all the time", hint="run the command again")
 
 
 def _is_there(path: Path, descriptor: int) -> bool:

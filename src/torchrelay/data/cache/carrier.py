@@ -101,7 +101,8 @@ class Carrier:
         if bad is not None:
             kept = self._ledger.quarantine(incoming.path, name)
             where = f"; what came is in {kept}" if kept else ""
-            raise damaged(self._origin.place, entry, bad.against(entry) + where)
+            why = bad.against(entry) + where
+            raise damaged(self._origin.place, entry, why, adopted=self._origin.adopted)
         if entry.unpack is None:
             self._ledger.commit(incoming, incoming.path, name)
             self.checked[name] = os.fstat(incoming.descriptor).st_ino

@@ -88,7 +88,7 @@ class Memory:
         sink = _MemorySink()
         bad = self._origin.fetch(entry, sink, self._meter)
         if bad is not None:
-            raise damaged(self._origin.place, entry, bad.against(entry))
+            raise damaged(self._origin.place, entry, bad.against(entry), adopted=self._origin.adopted)
         data = b"".join(sink.pieces)
         return data if entry.unpack is None else unpack_in_memory(entry, data)
 

@@ -53,6 +53,11 @@ class Origin:
         self._index_folder = index_folder
 
     @property
+    def adopted(self) -> bool:
+        """Whether the shards are files of others: those lie beside no manifest, in no folder of ours."""
+        return not self._folder
+
+    @property
     def place(self) -> str:
         """For messages."""
         return join_key(self._store.url, self._folder) if self._folder else self._store.url
@@ -63,7 +68,7 @@ class Origin:
         try:
             return self._store.get(key, start=entry.start + start, length=entry.bytes - start)
         except NotFoundError as error:
-            raise missing(self.place, entry) from error
+            raise missing(self.place, entry, adopted=self.adopted) from error
 
     def index(self, entry: ShardEntry) -> bytes | None:
         """See `ShardBytes.index`."""
@@ -107,4 +112,4 @@ class Origin:
         try:
             yield from self._store.stream(key, start=entry.start, length=entry.bytes)
         except NotFoundError as error:
-            raise missing(self.place, entry) from error
+            raise missing(self.place, entry, adopted=self.adopted) from error

@@ -8,9 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from torchrelay.core.errors import DataError
 from torchrelay.data.formats.sample import Sample, SampleShard
 from torchrelay.data.open_shards import OpenShards
 from torchrelay.data.order.order import Located
+from torchrelay.data.readings.failure import Place, SampleFailure
 from torchrelay.data.readings.rows import Ints, Rows
 
 THREADS_PAY_S = 200e-6
@@ -24,7 +26,7 @@ class Decoder(Protocol):
     """Makes arrays of a sample; the same for the same sample and epoch, wherever it is called."""
 
     def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
-        """The arrays by name. From several threads at a time."""
+        """The arrays by name; DataError, which need not name the sample. From several threads at a time."""
 
 
 class DecodedSamples:
@@ -43,7 +45,7 @@ class DecodedSamples:
         """What a sample of the last micro-batch took."""
 
     def read(self, located: Located, epochs: Ints) -> Rows:
-        """See `Reading.read`."""
+        """See `Reading.read`; SampleFailure when the decoder cannot decode a sample."""
         columns = np.stack([located.shards, located.indexes, located.sample_ids, epochs], axis=1)
         real = columns[located.indexes >= 0]
         count = len(real)
@@ -65,14 +67,18 @@ class DecodedSamples:
         return [arrays for piece in self._pool.map(self._decode, pieces) for arrays in piece]
 
     def _decode(self, places: list[list[int]]) -> list[Arrays]:
-        decode, shard_of = self._decoder.decode, self._shards.shard
         begun = time.perf_counter()
-        found = [
-            decode(shard_of(shard).sample(index), sample_id, epoch)
-            for shard, index, sample_id, epoch in places
-        ]
+        found = [self._decode_one(*place) for place in places]
         self._sample_s = (time.perf_counter() - begun) / len(places)
         return found
+
+    def _decode_one(self, shard: int, index: int, sample_id: int, epoch: int) -> Arrays:
+        sample = self._shards.shard(shard).sample(index)
+        try:
+            return self._decoder.decode(sample, sample_id, epoch)
+        except DataError as reason:
+            place = Place(sample_id, epoch, self._shards.entries[shard].key, index)
+            raise SampleFailure(place, reason) from reason
 
     def _first_filled(self) -> int:
         return next(number for number, entry in enumerate(self._shards.entries) if entry.samples)

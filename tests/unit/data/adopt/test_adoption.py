@@ -219,6 +219,24 @@ def test_not_a_byte_of_the_data_is_changed_or_copied(place: Place) -> None:
     assert kinds == {"indexes", "versions", "refs"}
 
 
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+def test_a_file_that_changed_is_to_be_restored_or_adopted_again(place: Place, damage: str) -> None:
+    place.put("webdataset").adopt()
+    key = next(iter(place.shards("train").entries)).key
+    if damage == "flipped":
+        place.flip(key, 600)
+    elif damage == "cut":
+        place.cut(key, 600)
+    else:
+        place.data.delete(key)
+    with pytest.raises(DataError) as caught:
+        place.samples()
+    assert f"shard {key} of {place.data.url}" in caught.value.message
+    assert caught.value.hint.endswith(
+        "; restore the file, or adopt the data again, which makes a new version"
+    )
+
+
 def test_adopting_again_gives_the_same_version_and_no_new_ref(place: Place) -> None:
     first = place.put("webdataset").adopt()
     again = place.adopt("part-{000..002}.tar")

@@ -49,7 +49,7 @@ def test_an_empty_value_is_named_with_its_row(local: Place) -> None:
     rows = {"a": pa.array([1] * 100 + [None] + [2] * 10)}
     for row_group in (1000, 7):
         local.data.put("0.parquet", encode(rows, row_group_size=row_group))
-        with pytest.raises(DataError, match=r"0.parquet: 'a' of row 100 is empty \(null\)"):
+        with pytest.raises(DataError, match=r"0.parquet: 'a' of row 101 is empty \(null\)"):
             local.adopt()
 
 
@@ -62,13 +62,13 @@ def test_an_empty_value_is_named_with_its_row(local: Place) -> None:
     ],
 )
 def test_an_empty_place_in_an_array_is_named_with_its_row(local: Place, column: Any) -> None:
-    refuse(local, r"0.parquet: 'c' of row 1 has an empty place \(null\)", {"c": column})
+    refuse(local, r"0.parquet: 'c' of row 2 has an empty place \(null\)", {"c": column})
 
 
 def test_a_picture_that_is_missing_is_named_with_its_row(local: Place) -> None:
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    refuse(local, "'c' of row 1 is empty", {"c": pa.array([{"bytes": b"1"}, None], kind)})
-    refuse(local, "'c' of row 0 is empty", {"c": pa.array([{"path": "x"}], kind)})
+    refuse(local, "'c' of row 2 is empty", {"c": pa.array([{"bytes": b"1"}, None], kind)})
+    refuse(local, "'c' of row 1 is empty", {"c": pa.array([{"path": "x"}], kind)})
 
 
 @pytest.mark.parametrize(

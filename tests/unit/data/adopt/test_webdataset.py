@@ -85,6 +85,14 @@ def test_an_npy_file_that_holds_no_numbers_is_refused(local: Place, content: byt
         local.adopt()
 
 
+@pytest.mark.parametrize("name", ["pkl", "PYD", "meta.pickle", "pth"])
+def test_a_pickle_is_refused_by_its_name(local: Place, name: str) -> None:
+    local.data.put("0.tar", make_tar([*GOOD[:2], (f"a.{name}", b"cbuiltins\nprint\n")]))
+    with pytest.raises(DataError, match=rf"0.tar: 'a.{name}' at byte 2,560 is a pickle.*leave the column"):
+        local.adopt()
+    assert local.nothing_published()
+
+
 def test_arrays_of_another_type_are_named(local: Place) -> None:
     files = [("a.npy", npy(np.zeros(2, np.int32))), ("b.npy", npy(np.zeros(2, np.float32)))]
     local.data.put("0.tar", make_tar(files))

@@ -174,7 +174,7 @@ def test_a_missing_field_is_answered_with_those_there(tmp_path: Path, read: Read
     path = lines(tmp_path / "a.jsonl", {"body": "x", "id": 1})
     with pytest.raises(DataError) as caught:
         read(JsonLines(patterns=[path], field="text"))
-    assert caught.value.hint == "fields there: body, id"
+    assert caught.value.hint == "fields there: body, id; or leave out what is bad with --on-bad skip"
 
 
 def test_a_file_that_may_not_be_read_is_named(

@@ -21,7 +21,7 @@ def words(count: int = 10, kind: str = "str") -> Iterator[Any]:
 
 
 def broken() -> list[Any]:
-    return ["good", {"t": 5}, {"t": "good"}]
+    return [{"t": "good"}, {"t": 5}, {"t": "good"}]
 
 
 def nothing() -> int:
@@ -59,6 +59,36 @@ def test_what_is_no_text_is_named_by_its_place(tmp_path: Path) -> None:
         texts(PythonDocuments(reference=f"{HERE}:nothing"), tmp_path)
     with pytest.raises(RecipeError, match="has no 'absent'"):
         PythonDocuments(reference=f"{HERE}:absent").fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        (["a", "b", {"t": "c"}], "item 0 is a text, but item 2 is a dict, {'t': 'c'}"),
+        ([{"t": "c"}, "b"], "item 0 is a dict, but item 1 is a text, 'b'"),
+    ],
+)
+def test_texts_mixed_with_dicts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, items: list[Any], said: str
+) -> None:
+    monkeypatch.setitem(globals(), "odd", lambda: items)
+    with pytest.raises(DataError, match="mixes texts and dicts") as caught:
+        texts(PythonDocuments(reference=f"{HERE}:odd", fields=Fields(text="t")), tmp_path)
+    assert said in caught.value.message
+
+
+def test_a_function_that_raises_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising() -> Iterator[str]:
+        yield "text"
+        raise OSError("gone")
+
+    monkeypatch.setitem(globals(), "odd", raising)
+    request = BuildRequest(documents=PythonDocuments(reference=f"{HERE}:odd"), work=tmp_path / "work")
+    with pytest.raises(DataError, match=f"{HERE}:odd: item 1: OSError: gone"):
+        build_dataset(FileStore(tmp_path / "s"), "d", request, progress=lambda _: None)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -134,3 +134,21 @@ def test_units_of_any_size_give_the_same_rows(
     assert [u.start for u in units[1:]] == [u.stop for u in units[:-1]]
     assert units[-1].stop is None
     monkeypatch.undo()
+
+
+def test_a_text_among_numbers_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y,z\n" + "1,a,1\n" * 20 + "foo,b,2\n")
+    made = build(CsvFiles(patterns=[f"{tmp_path}/a.csv"]))
+    assert made.columns["x"] == ("str", None)
+    (note,) = made.plan.notes
+    assert note.startswith(f"column 'x' is text because of 'foo' at {tmp_path}/a.csv:22; 20 fields")
+    assert build(CsvFiles(patterns=[f"{tmp_path}/a.csv"]), types={"x": "str"}).plan.notes == ()
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_another_delimiter_is_noticed(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "a.csv").write_text(f"x{mark}y\n1{mark}2\n")
+    with pytest.raises(DataError, match="the header has one column only") as caught:
+        CsvFiles(patterns=[f"{tmp_path}/a.csv"]).units()
+    assert f"--delimiter {mark!r}" in caught.value.hint
+    assert len(build(CsvFiles(patterns=[f"{tmp_path}/a.csv"], delimiter=mark)).columns) == 2

@@ -37,7 +37,7 @@ def test_images_of_other_types_are_stored_as_png_and_told(tmp_path: Path) -> Non
     built = build(ImageFolder(root))
     assert built.columns == {"image": ("png", None)}
     (note,) = built.plan.notes
-    assert note.startswith("column 'image': 1 images are neither jpeg nor png and are stored as png")
+    assert note.startswith("column 'image': 1 image neither jpeg nor png, stored as png")
     assert f"{root}/b.bmp" in note
 
 
@@ -59,7 +59,7 @@ def test_a_class_may_be_called_as_a_split(tmp_path: Path) -> None:
 
 
 def test_an_image_in_no_class_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"loose.jpg is in no class: 1 images lie beside"):
+    with pytest.raises(DataError, match=r"loose.jpg is in no class: 1 image beside"):
         ImageFolder(write(tmp_path, "a/1.jpg", "loose.jpg")).units()
 
 
@@ -111,3 +111,8 @@ def test_an_image_that_is_gone_is_bad(tmp_path: Path) -> None:
 def test_a_survey_reads_only_the_first_bytes(tmp_path: Path) -> None:
     unit = ImageFolder(write(tmp_path, "1.jpg")).units()[0]
     assert [len(sample.values["image"]) for sample in unit.preview()] == [64]
+
+
+def test_a_train_folder_alone_gives_no_splits(tmp_path: Path) -> None:
+    units = ImageFolder(write(tmp_path, "train/a/1.jpg", "train/b/2.jpg")).units()
+    assert {(unit.split, unit.root.name) for unit in units} == {(None, "train")}

@@ -10,7 +10,9 @@ import pytest
 from tests.unit.data.build.sample_support import bad, build, good
 from torchrelay.core.errors import DataError, RecipeError
 from torchrelay.data.build import sample_iterable
+from torchrelay.data.build.dataset_build import SampleRequest, build_dataset
 from torchrelay.data.build.sample_iterable import PythonSamples
+from torchrelay.store.files import FileStore
 
 SOURCE = """
 import numpy as np
@@ -30,6 +32,18 @@ def odd(): return [{"a": 1}, 5, {"a": 2}]
 def nothing(): return 5
 def objects(): return [{"a": object()}]
 number = 1
+
+def raising():
+    yield {"n": 1}
+    raise ValueError("bad row")
+
+class Lazy(Rows):
+    def __getitem__(self, n):
+        if n == 5: raise IndexError(n)
+        return {"n": n}
+
+def lazy(): return Lazy()
+def mixed(): return [{"a": 1}, "words"]
 """
 
 
@@ -70,9 +84,18 @@ def test_pillow_images_are_stored_as_png(module: ModuleType) -> None:
     assert build(source("pictures")).columns == {"i": ("png", None)}
 
 
+def test_what_the_function_raises_is_told_by_processes_too(module: ModuleType, tmp_path: Path) -> None:
+    for name, said in (("raising", "sample 1: ValueError: bad row"), ("lazy", "sample 5: IndexError: 5")):
+        for processes in (1, 2):
+            request = SampleRequest(sources=[source(name)], processes=processes, work=tmp_path / "work")
+            with pytest.raises(DataError, match=f"my_samples:{name}: {said}"):
+                build_dataset(FileStore(tmp_path / "s"), "d", request, progress=lambda _: None)
+
+
 def test_what_is_no_dict_is_named(module: ModuleType) -> None:
     (found,) = bad(source("odd"))
     assert (found.where, found.why) == ("my_samples:odd: sample 1", "is int, not a dict")
+    assert bad(source("mixed"))[0].why == "is the text 'words', not a dict"
 
 
 @pytest.mark.parametrize(("name", "reason"), [

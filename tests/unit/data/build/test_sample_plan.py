@@ -80,7 +80,7 @@ def test_bad_samples_stop_the_build_or_are_listed() -> None:
     source = Listed([{"x": 1}] * 3, broken={1})
     with pytest.raises(DataError, match="row 1: is broken") as caught:
         build(source)
-    assert caught.value.hint == "mend it"
+    assert caught.value.hint == "mend it; or leave out what is bad with --on-bad skip"
     built = build(source, on_bad="skip")
     assert len(built.samples) == 2 and built.problems == ["row 1: is broken"]
 

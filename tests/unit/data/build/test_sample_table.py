@@ -161,6 +161,8 @@ def test_a_folder_of_datasets_is_read_with_its_splits(tmp_path: Path) -> None:
     assert built.plan.label_names == ("zebra", "ant")
     assert [item.split for item in built.encoded] == ["train"] * 4 + ["test"] * 2
     assert built.samples[3]["matrix"].tolist() == [[3] * 3] * 2
+    datasets.DatasetDict({"train": make(4)}).save_to_disk(str(tmp_path / "train"))
+    assert {unit.split for unit in SavedDataset(tmp_path / "train").units()} == {None}
     (tmp_path / "one").mkdir()
     make(3).save_to_disk(str(tmp_path / "one"))
     assert {item.split for item in build(SavedDataset(tmp_path / "one")).encoded} <= {"train", "validation"}

@@ -143,8 +143,32 @@ def test_the_parent_is_the_newest_version_before(store: Store, folder: Path) -> 
     source = JsonLines(patterns=[write(folder / "a", RECORDS)], field="t")
     first = build(store, folder, source).manifest
     assert first.build.parent is None
+    again = build(store, folder, source)
+    assert (again.manifest.build.parent, again.healed, again.is_new) == (None, 0, False)
     second = build(store, folder, source, validation=0.2).manifest
     assert second.build.parent == first.version
+    assert build(store, folder, source, validation=0.2).manifest.build.parent == first.version
+
+
+def test_shards_that_were_lost_or_cut_off_are_written_anew_and_counted(tmp_path: Path, folder: Path) -> None:
+    records = [{"t": f"text {number} " * 20} for number in range(60)]
+    source = JsonLines(patterns=[write(folder / "a", records)], field="t")
+    store = FileStore(tmp_path / "s")
+    made = build(store, folder, source)
+    keys = [f"datasets/d/{entry.key}" for entry in made.manifest.splits["train"]][:2]
+    whole = [store.get(key) for key in keys]
+    store.delete(keys[0])
+    store.put(keys[1], whole[1][:-5])
+    assert build(store, folder, source).healed == 2
+    assert [store.get(key) for key in keys] == whole
+
+
+def test_a_stop_at_bad_input_tells_how_to_leave_it_out(store: Store, folder: Path) -> None:
+    for line in ("{bad", '{"t": null}', '{"u": 1}'):
+        source = JsonLines(patterns=[write(folder / "a", [line])], field="t")
+        with pytest.raises(DataError) as caught:
+            build(store, folder, source)
+        assert "--on-bad skip" in caught.value.hint
 
 
 @pytest.mark.parametrize("processes", [1, 3])

@@ -32,7 +32,7 @@ def test_only_one_has_a_folder_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="another process is making the same build") as caught:
             with hold_folder(folder):
                 pass
-        assert caught.value.exit_code == 78
+        assert caught.value.exit_code == 1  # the same command can succeed later
         remove_folder(folder)
         with hold_folder(folder):  # what was removed is not held by anybody
             pass
@@ -63,6 +63,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         with hold_folder(tmp_path / "file" / "x"):
             pass
     assert "--work" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", ["mkdir", "open"])
+def test_a_folder_that_vanishes_again_and_again_ends_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def lose(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(*((Path, "mkdir") if kind == "mkdir" else (os, "open")), lose)
+    with pytest.raises(DataError, match="cannot use .*x as the work folder: No such file") as caught:
+        with hold_folder(tmp_path / "x"):
+            pass
+    assert caught.value.exit_code == 78 and "TORCHRELAY_CACHE" in caught.value.hint
 
 
 def test_folders_that_nobody_touched_for_a_week_are_removed(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.data.readings.support import HeldBytes, located
+from torchrelay.core.errors import DataError
 from torchrelay.data.manifest import ShardEntry
 from torchrelay.data.open_shards import OpenShards
+from torchrelay.data.readings.failure import Place, SampleFailure
 from torchrelay.data.readings.samples import THREADS_PAY_S, Arrays, DecodedSamples
 
 ENTRIES = [
@@ -80,6 +82,24 @@ def test_a_batch_without_any_sample_holds_one_that_does_not_count() -> None:
     assert rows.arrays["x"][:, 0].tolist() == [10]
     assert (rows.num_targets, rows.num_tokens) == (0, 0)
     assert reading.lengths(located((1, 1))) is None
+
+
+@pytest.mark.parametrize("sample_s", [0.0, 1.0])
+def test_a_sample_that_cannot_be_decoded_is_placed(sample_s: float) -> None:
+    reading, decoder = open_samples(threads=3)
+    plain = decoder.decode
+
+    def broken(sample: dict[str, Any], sample_id: int, epoch: int) -> Arrays:
+        if sample_id == 202:
+            raise DataError("no picture", hint="look")
+        return plain(sample, sample_id, epoch)
+
+    reading._sample_s = sample_s
+    decoder.decode = broken  # type: ignore[method-assign]  # stands for a decoder that fails
+    with pytest.raises(SampleFailure) as caught:
+        reading.read(located((1, 1), (2, 2), (1, 3)), np.array([0, 4, 0]))
+    assert caught.value.place == Place(202, 4, "2", 2)
+    assert caught.value.reason.message == "no picture"
 
 
 def test_an_error_of_a_thread_is_raised() -> None:
