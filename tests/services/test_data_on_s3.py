@@ -177,7 +177,7 @@ def test_ranks_and_their_workers_fetch_every_shard_of_a_bucket_once_and_tell_wha
     told = [record["fetch"] or {} for record in records(tmp_path / "run", "step")]
     fetched = sum(figures.get("fetched_bytes", 0) for figures in told)
     total = sum(entry.bytes for entry in shards["train"])
-    # What a worker fetches because it is faster than its rank is not told.
+    # What came after the last step had been agreed on is not told.
     assert fetched == total if staging == "full" else 0 < fetched <= total
     assert sum(figures.get("fetch_seconds", 0) for figures in told) > 0
 

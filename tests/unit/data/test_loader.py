@@ -91,9 +91,10 @@ def test_classes_of_documents_have_names_and_their_loss_is_not_of_bytes(store: S
     build_dataset(store, "d", request, clock=lambda: 0.0, progress=lambda *_: None)
     classes = open_split(section(reading="documents", sequence_length=100), store, "train", seed=1)
     assert (classes.facts.num_labels, classes.facts.label_names) == (2, ("glad", "sad"))
-    assert classes.facts.has_labels
     assert classes.bytes_per_token is None
-    assert open_split(section(reading="packed"), store, "train", seed=1).bytes_per_token is not None
+    packed = open_split(section(reading="packed"), store, "train", seed=1)
+    assert packed.bytes_per_token is not None
+    assert packed.facts.has_labels and packed.facts.num_labels is None
 
 
 def test_documents_promise_no_number_of_tokens(store: Store, build: Build, stories: list[str]) -> None:
