@@ -8,8 +8,9 @@ inside a window the samples are permuted. So few shards are needed at a time, an
 slot never matters. Slots go on without end: epoch follows epoch, nothing is dropped or repeated.
 
 Only arrays with one number a shard are kept, for two epochs. Slot 10**10 costs what slot 10 costs.
-A dataset with too few shards to give every lane a window gets fewer lanes, which mix better: the
-largest divisor of `lanes` that leaves `window_shards` shards a lane.
+A dataset with too few shards to give every lane a window gets fewer lanes, the largest divisor of
+`lanes` that leaves `window_shards` shards a lane, with windows as much larger: at any time
+lanes × window_shards shards are in use, and a dataset of no more than that is one window.
 """
 
 from collections.abc import Sequence
@@ -123,6 +124,8 @@ class Order:
         self._settings = settings
         self.lanes = choose_lanes(settings.lanes, settings.window_shards, len(self._filled))
         """Lanes in use, C."""
+        self.window_shards = settings.window_shards * settings.lanes // self.lanes
+        """Shards of a lane that are shuffled together, about."""
         self._lane_starts = _cut_lanes(self.num_samples, self.lanes)
         self._layouts: tuple[_Layout, ...] = ()
         self._block = _Block(0, 0, Located(self._filled[:0], self._filled[:0], self._filled[:0]))
@@ -158,7 +161,7 @@ class Order:
 
     def line(self, epoch: int) -> Line:
         """The layout of an epoch, O(shards); what `samples` remembers stays as it is."""
-        first_slot, window = epoch * self.num_samples, self._settings.window_shards
+        first_slot, window = epoch * self.num_samples, self.window_shards
         if not self._settings.shuffle:
             starts = np.append(self._bases[self._filled], self.num_samples)
             return Line(first_slot, self._filled, starts, 0, starts[:0], starts[:0], starts[:0], window)
@@ -183,7 +186,7 @@ class Order:
         shards = np.searchsorted(layout.starts, positions, side="right") - 1
         lane_first = layout.lane_first[lanes]
         windows, first, last = cut_windows(
-            shards - lane_first, layout.lane_stop[lanes] - lane_first, self._settings.window_shards
+            shards - lane_first, layout.lane_stop[lanes] - lane_first, self.window_shards
         )
         start = np.maximum(lane_from, layout.starts[lane_first + first])
         stop = np.minimum(lane_to, layout.starts[lane_first + last])

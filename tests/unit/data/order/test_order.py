@@ -83,7 +83,7 @@ def test_slots_of_a_lane_are_every_c_th_and_windows_come_one_after_the_other(lay
         assert len(windows) == -(-(order.num_samples - lane) // order.lanes)
         for window in set(windows.tolist()):
             chosen = (trace.lanes == lane) & (trace.windows == window)
-            assert len(set(trace.located.shards[chosen].tolist())) <= max(2, 1.5 * layout["window_shards"])
+            assert len(set(trace.located.shards[chosen].tolist())) <= max(2, 1.5 * order.window_shards)
 
 
 @given(st.integers(1, 400), st.integers(1, 30))
@@ -285,3 +285,14 @@ def test_two_whole_epochs_hash_to_the_pinned_value() -> None:
     order = make([1000] * 50, seed=7, lanes=8, window_shards=3)
     digest = hashlib.sha256(np.array(ids(order, 0, 100_000), "<i8").tobytes()).hexdigest()
     assert digest == "3170d0c5461b91462b28f162eaec50df65af7e041771e98525e6228c677bfa09"
+
+
+@pytest.mark.parametrize("shards", [1, 3, 30, 63, 64])
+def test_what_fits_into_the_open_windows_is_one_window(shards: int) -> None:
+    order = make([20] * shards, lanes=16, window_shards=4)
+    assert order.trace(np.arange(order.num_samples)).windows.max() == 0
+
+
+def test_a_larger_dataset_is_read_in_windows() -> None:
+    order = make([20] * 200, lanes=16, window_shards=4)
+    assert order.trace(np.arange(order.num_samples)).windows.max() == 2
