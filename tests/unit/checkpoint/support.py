@@ -9,6 +9,7 @@ from torchrelay.checkpoint.save import Snapshot, save_checkpoint
 from torchrelay.checkpoint.shelf import Shelf
 from torchrelay.checkpoint.state import model_state, optimizer_state
 from torchrelay.data.order import history
+from torchrelay.data.order.order import ORDER_VERSION
 from torchrelay.data.order.position import DataPosition
 from torchrelay.parallel.world import World
 
@@ -46,7 +47,7 @@ def position(step: int) -> DataPosition:
     return DataPosition(
         dataset_version="v",
         seed=7,
-        order_version=1,
+        order_version=ORDER_VERSION,
         global_slot=8 * step,
         segments=(history.Segment(start=0, parts=(part,)),),
     )
