@@ -24,6 +24,8 @@ from torchrelay.data.readings.samples import Arrays, Collate, Decoder
 from torchrelay.recipe.data_schema import DataSection
 
 IMAGE = "image"
+_NUMBERS = "biufc"
+"""Kinds of numpy types that a batch may hold."""
 _NO_COLUMNS: Final[Mapping[str, "np.dtype[Any]"]] = MappingProxyType({})
 _RANKS: Final[Mapping[str, int]] = MappingProxyType({"b": 0, "u": 1, "i": 1, "f": 2, "c": 3})
 """By kind of a numpy type: what a kind holds, one of the same or a higher rank can stand for."""
@@ -116,6 +118,7 @@ class _FunctionDecoder:
     def __init__(self, call: _Call, columns: Sequence[Column], seed: int, *, training: bool) -> None:
         name, function, options = call
         self._name = name
+        self._what = f"data.decode {name}"
         self._function = function
         self._options = dict(options)
         self._dtypes = {c.name: np.dtype(c.dtype) for c in columns if is_array(c.dtype)}
@@ -128,10 +131,7 @@ class _FunctionDecoder:
 
     def decode(self, sample: Sample, sample_id: int, epoch: int) -> Arrays:
         """See `Decoder`; DataError from an error of the function."""
-        given = dict(sample)
-        for column, dtype in self._dtypes.items():
-            if isinstance(given.get(column), int | float):
-                given[column] = dtype.type(given[column])
+        given = self._with_types(sample) if self._dtypes else sample
         try:
             if self._takes_rng:
                 rng = self._randomness.generator(epoch, sample_id)
@@ -143,7 +143,14 @@ class _FunctionDecoder:
                 f"data.decode {self._name} raised {_describe(error)} at {_find_line(self._function, error)}",
                 hint="mend the function",
             ) from error
-        return check_arrays(arrays, f"data.decode {self._name}", self._dtypes)
+        return check_arrays(arrays, self._what, self._dtypes)
+
+    def _with_types(self, sample: Sample) -> Sample:
+        given = dict(sample)
+        for column, dtype in self._dtypes.items():
+            if isinstance(given.get(column), int | float):
+                given[column] = dtype.type(given[column])
+        return given
 
 
 def check_arrays(found: Any, what: str, dtypes: Mapping[str, "np.dtype[Any]"]) -> Arrays:
@@ -151,19 +158,21 @@ def check_arrays(found: Any, what: str, dtypes: Mapping[str, "np.dtype[Any]"]) -
 
     What is named as in `dtypes` and is no array yet becomes one of that type, where that fits.
     """
-    if not isinstance(found, Mapping) or not found:
+    if not found or not isinstance(found, dict | Mapping):
         raise DataError(
             f"{what} gave {type(found).__name__}, not a dict of arrays", hint="return {name: array}"
         )
     arrays: Arrays = {}
     for name, value in found.items():
         array = _as_array(value, str(name), what)
-        wanted = None if isinstance(value, np.ndarray) else dtypes.get(name)
+        wanted = None if array is value else dtypes.get(name)
         arrays[str(name)] = array if wanted is None or wanted == array.dtype else _cast(array, wanted)
     return arrays
 
 
 def _as_array(value: Any, name: str, what: str) -> NDArray[Any]:
+    if type(value) is np.ndarray and value.dtype.kind in _NUMBERS:
+        return value
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -171,7 +180,7 @@ def _as_array(value: Any, name: str, what: str) -> NDArray[Any]:
             f"{what} gave {name!r}, which is no array: {error}",
             hint="give lists of equal length",
         ) from error
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in _NUMBERS:
         raise DataError(
             f"{what} gave {name!r} of type {type(value).__name__} ({array.dtype}), not numbers",
             hint="texts are made numbers (tokens, classes) by the function",
