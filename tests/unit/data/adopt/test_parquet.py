@@ -1,3 +1,4 @@
+import importlib
 import io
 from typing import Any
 
@@ -6,8 +7,8 @@ import pytest
 from tests.unit.data.adopt.conftest import Place
 from torchrelay.core.errors import DataError
 
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
+pa = importlib.import_module("pyarrow")
+parquet = importlib.import_module("pyarrow.parquet")
 
 
 def encode(columns: dict[str, Any], **options: object) -> bytes:

@@ -1,3 +1,4 @@
+import importlib
 import io
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torchrelay.data.formats.arrow import open_arrow
 from torchrelay.data.manifest import Column
 
-pa = pytest.importorskip("pyarrow")
+pa = importlib.import_module("pyarrow")
 
 
 def encode(batches: list[Any]) -> memoryview:

@@ -1,3 +1,4 @@
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,8 @@ from torchrelay.core.errors import DataError
 from torchrelay.data.formats.arrow_file import copy_batches
 from torchrelay.data.formats.unpack import unpack
 
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
+pa = importlib.import_module("pyarrow")
+parquet = importlib.import_module("pyarrow.parquet")
 
 
 def test_batches_hold_few_rows_where_rows_are_large_and_many_where_they_are_small(tmp_path: Path) -> None:

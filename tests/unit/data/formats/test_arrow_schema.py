@@ -1,9 +1,11 @@
+import importlib
+
 import pytest
 
 from torchrelay.data.formats.arrow_schema import keep_columns
 from torchrelay.data.manifest import Column
 
-pa = pytest.importorskip("pyarrow")
+pa = importlib.import_module("pyarrow")
 
 LIST = pa.list_
 
